@@ -26,6 +26,7 @@ from lccodec.quantizers.clusters import Clusters
 
 from .support.folders import modules
 from .support.strategies import ALL_DTYPES, Pair, array_and_reference, bits_of, random_array
+from .support.walks import save_all
 
 #: Expressions that the rules below would forbid, and why each does not depend on the host's order.
 ALLOWED = {
@@ -309,8 +310,7 @@ def test_chains_do_not_tell_the_byte_order(tmp_path: Path, policy: str | lccodec
     roles: Any = {"model/*": "weight", "m/*": "first_moment", "v/*": "second_moment"}
     for name, swap in (("plain", np.asarray), ("swapped", swapped)):
         with lccodec.Chain(tmp_path / name, policy=policy, roles=roles) as chain:
-            for step, state in enumerate(states(swap)):
-                chain.save(step, state)
+            save_all(chain, states(swap))
     files = sorted((tmp_path / "plain").glob("*.lcc.h5"))
     assert len(files) == 3 + (policy != "lossless")  # with the exact file
     for file in files:

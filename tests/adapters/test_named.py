@@ -14,7 +14,8 @@ from lccodec.adapters.named import chains_below, named_steps, prune_named, prune
 from lccodec.container.checkpoint import CheckpointWriter
 
 from ..support.commands import run, run_json
-from ..support.walks import assert_same, walk
+from ..support.damage import flip
+from ..support.walks import assert_same, save_all, walk
 
 STATES = walk(6, shape=(6, 5))
 
@@ -103,9 +104,7 @@ def test_what_is_refused_removes_nothing(linked):
     with pytest.raises(StorageError):
         prune_named(linked / "chain", [linked / "missing"])
     link = linked / "run" / "3" / "process-0.lcc.h5"
-    data = bytearray(link.read_bytes())
-    data[-120] ^= 1
-    link.write_bytes(data)
+    flip(link, -120)
     with pytest.raises(LccodecError, match="process-0"):
         prune_named(linked / "chain", [linked / "run"])
     assert chains_below(linked / "chain") == [linked / "chain" / f"process-{p}" for p in range(2)]
@@ -154,8 +153,7 @@ def test_links_are_found_below_and_others_are_not(linked):
 def ranks(directory, counts):
     for rank, count in enumerate(counts):
         with lccodec.Chain(directory / f"rank-{rank}", "lossless", keyframe_every=1) as chain:
-            for step in range(count):
-                chain.save(step, STATES[step])
+            save_all(chain, STATES, range(count))
 
 
 def test_the_ranks_of_records_are_pruned_with_them(tmp_path):

@@ -50,6 +50,7 @@ from lccodec.errors import (
     UnsupportedError,
 )
 
+from ..support.damage import flip
 from ..support.jax_processes import coordinator, with_devices
 from ..support.orbax_states import abstract, bits, check_same, manager, state
 from ..support.processes import children
@@ -476,9 +477,7 @@ def test_a_part_that_is_not_as_it_should_be(saved, entries, kind):
 
 
 def test_a_damaged_part(saved):
-    data = bytearray(saved[1].read_bytes())
-    data[PAYLOAD_OFFSET + 28] ^= 1
-    saved[1].write_bytes(data)
+    flip(saved[1], PAYLOAD_OFFSET + 28)
     with pytest.raises(ChecksumError):
         saved[0].restore(0, args=LCRestore())
 

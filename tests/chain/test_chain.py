@@ -24,10 +24,11 @@ from lccodec.container.system import System
 from lccodec.policy.record import Record, read_record
 
 from ..support.chains import HistoryChain
+from ..support.damage import flip
 from ..support.directories import entries
 from ..support.oracle import lc_reconstruct
 from ..support.strategies import ALL_DTYPES, bits_of, installed, random_array
-from ..support.walks import assert_same, chain_of, walk
+from ..support.walks import assert_restores, assert_same, chain_of, save_all, walk
 
 
 def test_every_step_of_a_lossless_chain(tmp_path: Path) -> None:
@@ -64,8 +65,7 @@ def test_states_of_every_dtype_and_form(
             ]
             chain.save(step, state)
             states.append(state)
-        for step, state in enumerate(states):
-            assert_same(chain.restore(step), state)
+        assert_restores(chain, states, range(len(states)))
 
 
 @pytest.mark.parametrize("bits", [2, 3])
@@ -90,8 +90,7 @@ def test_the_error_does_not_grow_along_a_chain(
     states = walk(8, seed, (20, 10))
     policy = Policy("bounded", {"weight": UniformDeadzone(max_error=bound)})
     with HistoryChain(tmp_path_factory.mktemp("chain"), policy=policy) as chain:
-        for step, state in enumerate(states):
-            chain.save(step, state)
+        save_all(chain, states)
         for step, state in enumerate(states):
             error = np.abs(
                 chain.restore(step)["layer"]["weight"].astype(np.float64) - state["layer"]["weight"]
@@ -129,8 +128,7 @@ with lccodec.Chain(sys.argv[2], policy="lc-3", keyframe_every=4) as chain:
 def test_a_restore_never_replays_more_deltas_than_it_may(tmp_path: Path) -> None:
     states = walk(80, shape=(300, 200))
     with HistoryChain(tmp_path, policy=Policy("rough", {"weight": ExponentBuckets(1)})) as chain:
-        for step, state in enumerate(states):
-            chain.save(step, state)
+        save_all(chain, states)
         deltas = [chain.info(step).deltas for step in chain.steps]
     assert max(deltas) == 32
     assert deltas.count(0) == 3
@@ -140,8 +138,7 @@ def test_a_restore_never_replays_more_deltas_than_it_may(tmp_path: Path) -> None
 @pytest.mark.parametrize("policy", ["lossless", "balanced"])
 def test_a_keyframe_ends_32_deltas_whatever_they_take(tmp_path: Path, policy: str) -> None:
     with HistoryChain(tmp_path, policy) as chain:
-        for step, state in enumerate(walk(68, shape=(20, 20))):
-            chain.save(step, state)
+        save_all(chain, walk(68, shape=(20, 20)))
         assert [step for step in chain.steps if chain.info(step).parent is None] == [0, 33, 66]
         assert max(chain.info(step).deltas for step in chain.steps) == 32
 
@@ -165,8 +162,7 @@ def test_the_tree_may_change_from_step_to_step(tmp_path: Path, policy: str) -> N
                 assert_same(saved[-1][name], values[name])
         if policy != "lossless" and step == 1:
             assert not np.array_equal(saved[-1]["a"], values["a"])
-    for step, state in enumerate(saved):
-        assert_same(chain.restore(step), state)
+    assert_restores(chain, saved, range(len(saved)))
 
 
 def test_a_role_is_that_of_the_names_of_the_step(tmp_path: Path) -> None:
@@ -199,8 +195,7 @@ def test_a_state_may_change_in_place_between_saves(tmp_path: Path) -> None:
 def test_only_what_is_asked_for(tmp_path: Path) -> None:
     states = walk(4)
     with HistoryChain(tmp_path, policy="lossless") as chain:
-        for step, state in enumerate(states):
-            chain.save(step, state)
+        save_all(chain, states)
         part = chain.restore(2, keys=["layer/bias", "epoch"])
         assert list(part) == ["layer/bias", "epoch"]
         np.testing.assert_array_equal(part["layer/bias"], states[2]["layer"]["bias"])
@@ -233,8 +228,7 @@ def test_bad_calls_are_refused_and_nothing_is_lost(tmp_path: Path, act: Any, err
     with pytest.raises(error, match=words):
         act(chain)
     assert {p.name: p.read_bytes() for p in entries(tmp_path)} == before
-    for step, state in enumerate(states):
-        assert_same(chain.restore(step), state)
+    assert_restores(chain, states, range(len(states)))
     chain.save(10, states[0])  # and the chain goes on
     assert_same(chain.restore(), states[0])
     assert chain.info().parent == 3
@@ -291,13 +285,10 @@ def test_another_writer_is_noticed(tmp_path: Path) -> None:
 def test_a_damaged_checkpoint_is_an_error_that_names_it(tmp_path: Path, place: float) -> None:
     chain, states = chain_of(tmp_path)
     path = tmp_path / "000000000001.lcc.h5"
-    data = bytearray(path.read_bytes())
-    data[int(len(data) * place)] ^= 0x10
-    path.write_bytes(bytes(data))
+    flip(path, place)
     with pytest.raises(DataError, match=r"000000000001\.lcc\.h5"):
         chain.restore(1)
-    for step in (0, 3):
-        assert_same(chain.restore(step), states[step])
+    assert_restores(chain, states, (0, 3))
 
 
 @pytest.mark.parametrize("call", ["open", "write", "fsync", "link"])
@@ -313,8 +304,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             chain.save(4, states[0])
     assert caught.value.errno == errno.ENOSPC
     assert sorted(p.name for p in entries(tmp_path)) == [f"{s:012d}.lcc.h5" for s in range(4)]
-    for step, state in enumerate(states):
-        assert_same(chain.restore(step), state)
+    assert_restores(chain, states, range(len(states)))
     chain.save(4, states[1])  # the reference in memory is not one that was never stored
     assert_same(chain.restore(4), states[1])
 

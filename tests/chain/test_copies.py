@@ -12,7 +12,8 @@ import lccodec
 from lccodec import Chain, ChecksumError, Keep
 from lccodec.element_types import BFLOAT16_BITS, narrow, widen
 
-from ..support.walks import assert_same
+from ..support.damage import flip
+from ..support.walks import assert_same, save_all
 
 SHAPES = {"fc.weight": (40, 30), "fc.bias": (300,), "head.weight": (7, 300)}
 
@@ -102,11 +103,11 @@ def test_the_plan_says_why(tmp_path: Path) -> None:
 def test_without_copies_a_chain_is_larger(tmp_path: Path) -> None:
     """A copy takes no frame; an array of which one bit differs takes a whole one."""
     sizes = []
-    for name, flip in (("copy", 0), ("other", 1)):
+    for name, changed in (("copy", 0), ("other", 1)):
         with Chain(tmp_path / name, "lossless") as chain:
             for step, state in enumerate(training(3)):
                 for array in state["model"].values():
-                    array.view(np.uint16).reshape(-1)[0] ^= flip
+                    array.view(np.uint16).reshape(-1)[0] ^= changed
                 chain.save(step, state)
                 assert_same(chain.restore(step, dtype="bits"), state)
         sizes.append(sum(chain.info(step).file_bytes for step in chain.steps))
@@ -167,8 +168,7 @@ def test_what_did_not_change_is_no_copy(tmp_path: Path) -> None:
 def test_the_life_of_a_chain(tmp_path: Path, options: dict[str, Any]) -> None:
     chain = Chain(tmp_path / "run", "balanced", **options)
     with chain:
-        for step, state in enumerate(training(10)):
-            chain.save(step, state)
+        save_all(chain, training(10))
     if "hindsight" in options:
         assert "interpolated" in {chain.info(step).kind for step in chain.steps}
 
@@ -206,16 +206,13 @@ def test_single_files(tmp_path: Path) -> None:
 
 def test_damage_to_a_source_is_damage_to_its_copy(tmp_path: Path) -> None:
     with Chain(tmp_path, "lossless") as chain:
-        for step, state in enumerate(training(3)):
-            chain.save(step, state)
+        save_all(chain, training(3))
     path = tmp_path / "000000000001.lcc.h5"
     with lccodec.chain.read.checkpoint.open_file(path) as file:
         link = file.links[-1]
         frame = link.frame_of(link.names["optimizer/master/head.weight"])
         place = lccodec.constants.PAYLOAD_OFFSET + sum(f.length for f in link.manifest.frames[: frame + 1])
-    data = bytearray(path.read_bytes())
-    data[place - 20] ^= 1
-    path.write_bytes(data)
+    flip(path, place - 20)
     for step in (1, 2):
         for key in ("model/head.weight", "optimizer/master/head.weight"):
             with pytest.raises(ChecksumError):

@@ -21,7 +21,7 @@ from lccodec.constants import PAYLOAD_OFFSET
 from ..support.crashes import Replay, tried
 from ..support.damage import flip
 from ..support.profiles import LONG
-from ..support.walks import assert_same, walk
+from ..support.walks import assert_restores, assert_same, save_all, walk
 
 STATES = walk(9, shape=(6, 5))
 
@@ -50,8 +50,7 @@ class Verb:
 
 def six_steps(directory: Path, **options: Any) -> None:
     with Chain(directory, "lossless", **{"keyframe_every": 2, "newest": "exact", **options}) as chain:
-        for step in range(6):
-            chain.save(step, STATES[step])
+        save_all(chain, STATES, range(6))
 
 
 def saved(directory: Path, replay: Replay, *, later: bool = False, **options: Any) -> None:
@@ -157,8 +156,7 @@ def check_chain(place: Path, steps: list[int], spared: set[int]) -> None:
         place = place.parent / "apart"
     chain = Chain(place)
     assert set(steps) <= set(chain.steps)
-    for step in set(chain.steps) - spared:
-        assert_same(chain.restore(step), STATES[step])
+    assert_restores(chain, STATES, set(chain.steps) - spared)
     if chain.steps and not spared:
         assert_same(chain.restore(), STATES[chain.steps[-1]])
 

@@ -11,7 +11,7 @@ from lccodec import Chain
 from lccodec.chain.save.exact import exact_from_checkpoint
 from lccodec.chain.store.directory import DirectoryStore
 
-from ..support.walks import assert_same
+from ..support.walks import assert_restores, assert_same
 
 SHAPES = {"w": (200, 100), "b": (300,), "count": (40,)}
 
@@ -65,8 +65,7 @@ def test_a_writer_with_hashes_goes_on_from_copies(tmp_path: Path) -> None:
     for step, state in enumerate(states):
         with Chain(tmp_path, "lossless", reference="hashes") as chain:
             chain.save(step, state)
-    for step, state in enumerate(states):
-        assert_same(Chain(tmp_path).restore(step), state)
+    assert_restores(Chain(tmp_path), states, range(len(states)))
     assert lccodec.validate(tmp_path, deep=True) == []
 
 

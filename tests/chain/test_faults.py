@@ -29,7 +29,7 @@ from lccodec.container.system import SYSTEM, System
 
 from ..support.profiles import LONG
 from ..support.systems import Faulty, failing_at
-from ..support.walks import assert_same, walk
+from ..support.walks import assert_restores, assert_same, save_all, walk
 
 STATES = walk(9)
 STEPS = range(7)
@@ -106,8 +106,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a chain of seven steps: keyframes 0 and 4, and an exact file."""
     directory = tmp_path_factory.mktemp("built") / "run"
     with Chain(directory, "lossless", keyframe_every=3, newest="exact") as chain:
-        for step in STEPS:
-            chain.save(step, STATES[step])
+        save_all(chain, STATES, STEPS)
     return directory
 
 
@@ -122,8 +121,7 @@ def check_chain(directory: Path, kept: range | tuple[int, ...] = ()) -> list[int
     """Hold all steps of a chain against what was saved."""
     chain = Chain(directory)
     assert set(kept) <= set(chain.steps)
-    for step in chain.steps:
-        assert_same(chain.restore(step, exact=False), STATES[step])
+    assert_restores(chain, STATES, exact=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LccodecWarning)  # the exact file may be of a step that is gone
         assert_same(chain.restore(), STATES[chain.steps[-1]])

@@ -36,6 +36,7 @@ from lccodec.quantizers.clusters import Clusters
 from lccodec.quantizers.guarantee import EXACT, Guarantee
 
 from ..support.profiles import examples
+from ..support.walks import save_all
 
 STEPS: Final = 9
 GROUP: Final = 4
@@ -232,8 +233,7 @@ def saved(
     told = guarantee_of(coder)
     with Chain(place, policy, newest="exact", hindsight=hindsight, keyframe_every=6) as chain:
         plan = chain.plan(states[0])
-        for step, state in enumerate(states):
-            chain.save(step, state)
+        save_all(chain, states)
     told = kept_between(told) if hindsight else told
     (array,) = (each for each in plan if each.name == "a")
     assert array.guarantee in (str(told), "exact")
@@ -308,8 +308,7 @@ def test_the_newest_state_is_coded_from_its_exact_file(tmp_path: Path, hindsight
     policy = Policy("bounded", roles, keyframes={"weight": bounded})
     states = [{"weight": wave(step)} for step in range(7)]
     with Chain(tmp_path / "run", policy, newest="exact") as chain:
-        for step, state in enumerate(states):
-            chain.save(step, state)
+        save_all(chain, states)
     found = chain.compact(policy, directory=tmp_path / "other", hindsight=hindsight)
     assert str(found.guarantees["weight"]) == "error at most 0.001"
     other = Chain(tmp_path / "other")

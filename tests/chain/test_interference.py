@@ -26,7 +26,7 @@ from lccodec.container.folder import Folder, WholeFile
 
 from ..support.profiles import LONG
 from ..support.tuning import tune
-from ..support.walks import assert_same, walk
+from ..support.walks import assert_restores, assert_same, save_all, walk
 
 STATES = walk(9)
 
@@ -186,8 +186,7 @@ def test_rollbacks_at_random_moments(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for number in range(tries):
         directory = tmp_path / f"run-{number}"
         with Chain(directory, "lossless") as chain:
-            for step in range(3):
-                chain.save(step, states[step])
+            save_all(chain, states, range(3))
             future = chain.save_async(3, states[3])
             time.sleep(generator.uniform(0, 0.3 if number % 2 else 0.03))
             if who == "a fork":
@@ -208,8 +207,7 @@ def test_rollbacks_at_random_moments(tmp_path: Path, monkeypatch: pytest.MonkeyP
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", LccodecWarning)  # it may have begun anew
                 chain.wait()
-        for step in Chain(directory).steps:
-            assert_same(Chain(directory).restore(step), states[step])
+        assert_restores(Chain(directory), states)
         assert validate(directory, deep=True) == []
     if who == "a fork":
         assert refused == tries

@@ -25,7 +25,7 @@ from lccodec.inspect.examination import examine
 
 from ..support.outside import KINDS, TEMPORARY, make_outside, not_hanging, picture, put
 from ..support.profiles import LONG
-from ..support.walks import walk
+from ..support.walks import save_all, walk
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links and FIFOs of POSIX")
 
@@ -127,16 +127,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A chain, `run`, with all that it can have; a bundle of it; and a sound chain."""
     root = tmp_path_factory.mktemp("built")
     with Chain(root / "run", "lossless", keyframe_every=2, newest="exact") as chain:
-        for step in range(8):
-            chain.save(step, STATES[step])
+        save_all(chain, STATES, range(8))
         chain.pin(7)
         chain.rollback(6)
         chain.pin(1)
         chain.restore()  # lossless: an exact file is not missed
     bundle(root / "run", root / "all.lcc")
     with Chain(root / "sound", "lossless") as chain:
-        for step in range(5):
-            chain.save(step, STATES[step])
+        save_all(chain, STATES, range(5))
     return root
 
 
@@ -266,8 +264,7 @@ def test_a_link_to_the_directory_itself_is_the_choice_of_the_user(tmp_path: Path
     (tmp_path / "disk").mkdir()
     (tmp_path / "run").symlink_to(tmp_path / "disk")
     with Chain(tmp_path / "run", "lossless", newest="exact") as chain:
-        for step in range(4):
-            chain.save(step, STATES[step])
+        save_all(chain, STATES, range(4))
         chain.rollback(1)
         chain.undo_rollback()
         chain.prune(Keep(latest=1), rewrite=True)

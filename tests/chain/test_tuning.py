@@ -11,6 +11,7 @@ from lccodec.chain.tuning import Trial, tune
 from ..support.adam import State, adam_states
 from ..support.chains import HistoryChain
 from ..support.directories import entries
+from ..support.walks import save_all
 
 STATES = adam_states(3)
 
@@ -40,8 +41,7 @@ def test_a_bound_is_kept_and_used() -> None:
 @pytest.mark.slow
 def test_a_chain_as_well(tmp_path: Path) -> None:
     with HistoryChain(tmp_path, "lossless") as chain:
-        for step, state in enumerate(STATES):
-            chain.save(step, state)
+        save_all(chain, STATES)
         before = entries(tmp_path)
         assert tune(chain, off, 0.5) == tuned(0.5)
         assert entries(tmp_path) == before

@@ -3,8 +3,12 @@
 Tables: plain where nothing has to fit, and long ones on a terminal that is wide enough.
 
 The figures of saves as text: what is not known is a dash, never a 0.
+
+Sparklines.
 """
 
+import io
+import math
 import os
 import shutil
 import sys
@@ -18,7 +22,7 @@ import lccodec
 from lccodec.chain.overview import figures_words
 from lccodec.cli import render as tables
 from lccodec.cli.program import program
-from lccodec.cli.render import Table, quality_text
+from lccodec.cli.render import WIDTH, Table, quality_text, sparkline
 from lccodec.container.manifest import UNKNOWN, Figures
 from lccodec.policy.presets import POLICIES
 
@@ -223,3 +227,35 @@ def test_what_is_not_known_is_not_said():
 def test_a_lag_of_nearly_nothing_has_no_sign():
     found = Figures(spread=2.0, movement=1.0, error=0.5, lag=-0.001)
     assert figures_words(found) == "error 0.5 movements, 25 % of the spread; lag 0.00 intervals"
+
+
+@pytest.fixture(autouse=True)
+def _output(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
+
+
+def test_heights():
+    assert sparkline(range(8)) == "▁▂▃▄▅▆▇█"
+    assert sparkline([8, None, 1, 1]) == "█ ▁▁"
+    assert sparkline([10**i for i in range(8)], logarithmic=True) == "▁▂▃▄▅▆▇█"
+    assert sparkline([0, 1, 10], logarithmic=True) == "▁▁█"
+    assert sparkline([3, 3]) == "▁▁"
+    assert sparkline([None, None]) == "  "
+    assert sparkline([]) == ""
+    assert sparkline([-1.7e308, 1.7e308]) == "▁█"
+    assert sparkline([0.0, -1.0], logarithmic=True) == "▁▁"
+
+
+def test_a_long_series_is_thinned_out():
+    assert len(sparkline(range(1000))) == WIDTH
+    assert len(sparkline(range(1000), width=10)) == 10
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_an_output_without_these_characters(monkeypatch, encoding):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
+    assert sparkline(range(8)) == "_.-=+*%#"
+
+
+def test_numbers_that_are_not_finite():
+    assert sparkline([1.0, math.nan, math.inf, 2.0]) == "▁  █"

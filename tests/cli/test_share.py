@@ -17,7 +17,9 @@ from lccodec import Chain
 from lccodec.adapters import npz
 
 from ..support.commands import run, run_json, step_file
+from ..support.damage import flip
 from ..support.models import bytes_of, read_model, small_model, trained, write_model
+from ..support.walks import save_all
 from ..support.weight_versions import pulled
 
 
@@ -84,9 +86,7 @@ def test_a_bundle_is_shown_as_the_chain_is(chain, bundled, tmp_path):
 
 def test_check(bundled):
     assert run("check", bundled, "--deep")[0] == f"{bundled}: sound\n"
-    data = bytearray(bundled.read_bytes())
-    data[600] ^= 1
-    bundled.write_bytes(data)
+    flip(bundled, 600)
     assert "000000000010.lcc.h5" in run("check", bundled, code=1)[0]
 
 
@@ -196,8 +196,7 @@ def test_follow(tmp_path: Path, verb: str) -> None:
 def test_a_model_that_is_mistyped(tmp_path: Path, start: tuple[str, ...]) -> None:
     states = [{"model": {"w": np.full(50, step, "f4")}} for step in range(2)]
     with Chain(tmp_path / "run", "lossless") as chain:
-        for step, state in enumerate(states):
-            chain.save(step, state)
+        save_all(chain, states)
     write_model(tmp_path / "local", states[0]["model"])
     pull = ("pull", tmp_path / "run", tmp_path / "local", *start)
     form = ("--as", "weight-versions", "--like", tmp_path / "local", *start)

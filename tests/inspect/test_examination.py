@@ -22,8 +22,10 @@ from lccodec.inspect.examination import compare, examine
 from lccodec.inspect.report import document
 from lccodec.inspect.trajectory import effective_rank
 
+from ..support.damage import flip
 from ..support.paths import checkpoint_path
 from ..support.runs import arrays_of, run_states, save_run
+from ..support.walks import save_all
 
 
 def rms(array):
@@ -323,9 +325,7 @@ def test_a_damaged_frame_that_is_not_decoded_is_found(tmp_path):
     with open_path(path) as file:
         link = file.links[-1]
         place = link.reader._offsets[link.frame_of(link.names["model/fc1.weight"])]
-    data = bytearray(path.read_bytes())
-    data[place + 50] ^= 1
-    path.write_bytes(bytes(data))
+    flip(path, place + 50)
     run = only_run(chain.directory)
     assert [each.sound for each in run.checkpoints] == [True, False, False, False]
     assert "LCC-MAN-08" in run.checkpoints[1].problems[0]
@@ -456,8 +456,7 @@ def test_what_one_of_two_runs_lost_is_no_difference(tmp_path):
     roles = {"model/*": "weight"}
     for name, policy in (("one", "balanced"), ("other", "small")):
         with lccodec.Chain(tmp_path / name, policy, roles=roles) as chain:
-            for step, state in enumerate(states):
-                chain.save(step, state)
+            save_all(chain, states)
     found = compare((tmp_path / "one", 2), (tmp_path / "other", 2))
     assert (found.left, found.rows) == (f"{tmp_path / 'one'} step 2 (exact)", [])
     found = compare((tmp_path / "one", 1), (tmp_path / "other", 1))

@@ -43,6 +43,7 @@ from lccodec.parallel import PIECE
 from ..support.digits import adam_digits
 from ..support.paths import checkpoint_path
 from ..support.runs import arrays_of, run_states, save_run
+from ..support.walks import save_all
 
 
 def lost(decoded, original, before=None):
@@ -337,8 +338,7 @@ def rms(array: np.ndarray) -> float:
 def examined(directory: Path, policy: str, **options: int) -> tuple[lccodec.Chain, Run]:
     """The report of a network that learns, with a keyframe every four steps."""
     with lccodec.Chain(directory, policy, keyframe_every=3, **options) as chain:
-        for step, state in enumerate(adam_digits(COUNT)):
-            chain.save(step, state)
+        save_all(chain, adam_digits(COUNT))
     (run,) = examine(directory).runs
     return chain, run
 

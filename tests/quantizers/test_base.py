@@ -21,6 +21,7 @@ from lccodec.quantizers.clusters import Clusters
 from lccodec.quantizers.registry import parse_quantizer, quantizer_json, quantizer_text
 
 from ..support.frames import encode_components
+from ..support.walks import save_all
 
 QUANTIZERS = [
     *(ExponentBuckets(2), ExponentBuckets(3, "mean"), LogSteps(1.0), Clusters(8)),
@@ -110,8 +111,7 @@ def test_a_quantizer_of_ones_own_works_wherever_ours_do(tmp_path) -> None:
     balanced = Balanced("own", {"weight": Signs()}, error=0.5, smallest=0, keyframes="exact")
     for number, chosen in enumerate([policy, balanced]):
         with Chain(tmp_path / str(number), chosen, newest="history") as chain:
-            for step, state in enumerate(states):
-                chain.save(step, state)
+            save_all(chain, states)
             restored = chain.restore()
             assert 0 < np.abs(restored["w"] - states[1]["w"]).mean() < 1e-3
         with Chain(tmp_path / str(number)) as again:  # by its name, as it was recorded

@@ -15,6 +15,7 @@ from lccodec.quantizers.weighted import Weighted
 from ..support.adam import adam_states
 from ..support.chains import HistoryChain
 from ..support.strategies import dtype_of
+from ..support.walks import save_all
 
 STEP = UniformDeadzone(relative_step=2.0)
 
@@ -103,8 +104,7 @@ def test_small_arrays_and_those_without_moments_are_as_before(tmp_path: Path, er
     for joint in (False, True):
         policy = Balanced("x", error=error, joint=joint)
         with HistoryChain(tmp_path / str(joint), policy, roles={"model/*": "weight"}) as chain:
-            for step, state in enumerate(states):
-                chain.save(step, state)
+            save_all(chain, states)
             files.append(chain.restore()["model"])
     for name, array in files[0].items():
         np.testing.assert_array_equal(array, files[1][name])
@@ -116,8 +116,7 @@ def test_a_trigger_goes_first(tmp_path: Path) -> None:
     states[1]["model"]["flat"] = states[0]["model"]["flat"] * np.float32(1.0001)
     policy = Balanced(error=0.8, joint=True, roles={"weight": Triggered(STEP, 0.005)}, keyframes="exact")
     with HistoryChain(tmp_path, policy) as chain:
-        for step, state in enumerate(states):
-            chain.save(step, state)
+        save_all(chain, states)
         methods = {array.name: array.method for array in chain.info().arrays}
     assert methods["model/flat"] == "unchanged"
     assert methods["model/large"] == "codebook"

@@ -29,9 +29,11 @@ from lccodec.frame.encode import TAIL
 from lccodec.frame.header import FrameHeader, parse_header
 from lccodec.quantizers.clusters import Clusters
 
+from ..support.damage import flip
 from ..support.profiles import examples
 from ..support.strategies import ALL_DTYPES, STATES, Pair, array_and_reference, installed, random_array
 from ..support.vectors import SPEC, VECTORS, Entry, beside, by_kind, each, entries
+from ..support.walks import save_all
 
 ROOT = Path(__file__).parents[2]
 ENTRIES = entries()
@@ -200,9 +202,7 @@ def test_vectors_of_parity(decoder: ModuleType, tmp_path: Path) -> None:
         for own in lost:
             (place / own).unlink()
         if not lost:  # a byte of a block of each of the first columns
-            data = bytearray((place / named[0]).read_bytes())
-            data[7] ^= 1
-            (place / named[0]).write_bytes(data)
+            flip(place / named[0], 7)
         found = decoder.mend(place)
         assert found == {own: path.read_bytes() for path, own in zip(files, named, strict=True)}
 
@@ -280,8 +280,7 @@ def test_chains(decoder: ModuleType, tmp_path: Path, policy: str) -> None:
     seen, runs = set(), False
     roles = dict.fromkeys(["model/*", "half/*", "any/*"], "weight")
     with lccodec.Chain(tmp_path, policy, roles=roles, keyframe_every=4) as chain:
-        for step, state in enumerate(walk(6)):
-            chain.save(step, state)
+        save_all(chain, walk(6))
         parents = [chain.info(step).parent for step in range(6)]
         for step in range(6):
             path = tmp_path / f"{step:012d}.lcc.h5"
@@ -302,8 +301,7 @@ def test_the_newest_state(decoder: ModuleType, tmp_path: Path) -> None:
     states = list(walk(3))
     roles = dict.fromkeys(["model/*"], "weight")
     with lccodec.Chain(tmp_path, "lc-3", roles=roles, newest="exact") as chain:
-        for step, state in enumerate(states[:2]):
-            chain.save(step, state)
+        save_all(chain, states[:2])
         older = (tmp_path / "exact.lcc.h5").read_bytes()
         chain.save(2, states[2])
 

@@ -14,6 +14,8 @@ from lccodec.policy.presets import POLICIES
 from lccodec.policy.record import Record
 from lccodec.policy.roles import Assignment
 
+from .walks import save_all
+
 KNOWN = {"w": Assignment("weight", "")}
 
 
@@ -67,8 +69,7 @@ def grouped(directory: Path, policy: str = "lossless", ends: tuple[int, ...] = (
     """A chain of ends, and of all steps between them."""
     chain = Chain(directory, policy, newest="history")
     store = DirectoryStore(directory)
-    for step in ends:
-        chain.save(step, STATES[step], roles={"w": "weight"})
+    save_all(chain, STATES, ends, roles={"w": "weight"})
     for low, high in pairwise(ends):
         _fill(store, policy, low, high)
     return chain
@@ -79,8 +80,7 @@ def partly_grouped(directory: Path) -> Chain:
     chain = Chain(directory, "balanced", newest="history")
     store = DirectoryStore(directory)
     chain.save(0, STATES[0], roles={"w": "weight"})
-    for step in (3, 5):
-        chain.save(step, STATES[step], roles={"w": "weight"})
+    save_all(chain, STATES, (3, 5), roles={"w": "weight"})
     _save(store, 8, "balanced", 0)
     _save(store, 2, "balanced", 0, 8)
     return chain

@@ -1,6 +1,6 @@
 """States of a random walk, chains of them, and when two states are the same."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +45,10 @@ def assert_same(left: Any, right: Any) -> None:
         assert left == right or (left != left and right != right)  # noqa: PLR0124 - NaN
 
 
-def save_all(chain: Chain, states: Sequence[Any], steps: Iterable[int] | None = None) -> list[int]:
+def save_all(chain: Chain, states: Any, steps: Iterable[int] | None = None, **options: Any) -> list[int]:
     """Save states, or those of some steps; return the bytes of each."""
-    return [chain.save(step, states[step]) for step in (range(len(states)) if steps is None else steps)]
+    chosen = enumerate(states) if steps is None else ((step, states[step]) for step in steps)
+    return [chain.save(step, state, **options) for step, state in chosen]
 
 
 def assert_restores(chain: Chain, states: Any, steps: Iterable[int] | None = None, **options: Any) -> None:

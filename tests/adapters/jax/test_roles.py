@@ -37,6 +37,7 @@ from ...support.resumed import (
     restored,
     saved_chain,
 )
+from ...support.walks import save_all
 
 
 def roles_of(tree: Any) -> dict[str, str]:
@@ -183,8 +184,7 @@ def test_of_linens_collections_only_params_are_weights():
 
 def outputs_after_a_chain(directory: Path, tree: Any, states: list[Any]) -> Any:
     with lccodec.Chain(directory, "balanced", adapter=adapter) as chain:
-        for step, state in enumerate(states):
-            chain.save(step, state)
+        save_all(chain, states)
         assert chain.info().parent is not None
         return adapter.load_into(tree, chain.restore(exact=False))
 

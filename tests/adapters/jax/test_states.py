@@ -3,6 +3,8 @@
 Trees of any nodes come back in plain containers, or with the types of a target.
 
 A state gets the structure and types of a target, or an error lists all that does not fit.
+
+Types narrower than a byte that JAX makes no arrays of come back as NumPy arrays.
 """
 
 import dataclasses
@@ -12,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import optax
 import pytest
@@ -21,6 +24,7 @@ import lccodec
 from lccodec import Chain, ChecksumError
 from lccodec.adapters import jax as adapter
 from lccodec.adapters import jax as states
+from lccodec.adapters import torch as in_torch
 from lccodec.adapters.jax import leaves
 from lccodec.chain.read import replay
 from lccodec.errors import ArgumentError, FormatError, LccodecWarning
@@ -38,6 +42,7 @@ from ...support.jax_trees import (
     random_array,
     train,
 )
+from ...support.walks import save_all
 
 
 @pytest.mark.parametrize("name", DTYPES)
@@ -56,8 +61,7 @@ def test_every_dtype_through_a_chain_of_deltas(tmp_path):
     names = [*INTEGERS, *FLOATS, *BYTES]
     trees = [{n: jnp.asarray(random_array(n, (30, 7), seed)) for n in names} for seed in range(3)]
     with lccodec.Chain(tmp_path, policy="lossless", adapter=adapter) as chain:
-        for step, tree in enumerate(trees):
-            chain.save(step, tree)
+        save_all(chain, trees)
         for step, tree in enumerate(trees):
             assert_same(chain.restore(step), tree)
         part = chain.restore(1, keys=["float8_e5m2", "bfloat16"])
@@ -654,3 +658,16 @@ def test_functions_stay_where_a_filter_left_none():
     assert made["activation"] is jnp.tanh
     assert (made["w"].tolist(), made["nothing"]) == ([1, 1], None)
     assert (reports[0].loaded, reports[0].missing) == (["w", "nothing"], [])
+
+
+@pytest.mark.parametrize("name", ["float6_e2m3fn", "float6_e3m2fn", "int1", "uint1"])
+def test_every_value_comes_back(tmp_path, name):
+    width = 6 if name.startswith("float6") else 1
+    codes = np.arange(2**width, dtype=np.uint8).view(getattr(ml_dtypes, name))
+    states = [{"w": np.resize(codes, 200)}, {"w": np.resize(codes[::-1], 200)}]
+    with lccodec.Chain(tmp_path, policy="lc-2", adapter=adapter) as chain:
+        save_all(chain, states)
+        assert_same(chain.restore(0), states[0])
+        assert_same(adapter.load_into(states[0], chain.restore_iter(1)), states[1])
+    with pytest.raises(ArgumentError, match=f"{name}, which PyTorch does not have"):
+        in_torch.load(adapter.save(states[0]))

@@ -28,6 +28,7 @@ from lccodec.errors import ArgumentError, FormatError
 from lccodec.workers.process import Arena, place_of
 
 from ...support.torch_states import DTYPES, assert_same, network, random_tensor, train, trained
+from ...support.walks import save_all
 
 
 @pytest.mark.parametrize("name", DTYPES)
@@ -40,8 +41,7 @@ def test_every_dtype_keeps_every_bit(name, shape):
 def test_every_dtype_through_a_chain_of_deltas(tmp_path):
     states = [{name: random_tensor(name, (30, 7), seed) for name in DTYPES} for seed in range(3)]
     with lccodec.Chain(tmp_path, policy="lossless", adapter=adapter) as chain:
-        for step, state in enumerate(states):
-            chain.save(step, state)
+        save_all(chain, states)
         for step, state in enumerate(states):
             assert_same(chain.restore(step), state)
         part = chain.restore(1, keys=["float8_e5m2", "bfloat16"])
@@ -77,8 +77,7 @@ def test_some_arrays_over_the_step_before(tmp_path, background):
 def test_integers_of_a_lossy_chain_are_exact_and_float8_is_stored_as_them(tmp_path):
     states = [{"w": random_tensor("float8_e4m3fn", (500,), seed)} for seed in range(2)]
     with lccodec.Chain(tmp_path, policy="lc-2", adapter=adapter) as chain:
-        for step, state in enumerate(states):
-            chain.save(step, state)
+        save_all(chain, states)
         assert_same(chain.restore(1), states[1])
 
 

@@ -20,6 +20,7 @@ from lccodec.adapters.torch.target import SET, Layers
 from lccodec.chain.read import replay
 from lccodec.errors import ArgumentError, LccodecWarning
 
+from ...support.damage import flip
 from ...support.torch_states import DTYPES, assert_same, network, random_tensor, trained
 
 
@@ -283,9 +284,7 @@ def test_not_strict_takes_the_layers_that_are_there(chain: Chain) -> None:
 
 def test_a_damaged_chain_is_an_error_of_ours(chain: Chain) -> None:
     path = chain.directory / "000000000000.lcc.h5"
-    data = bytearray(path.read_bytes())
-    data[3000] ^= 1
-    path.write_bytes(data)
+    flip(path, 3000)
     with pytest.raises(DataError):
         adapter.load_into(resumed(network(1)), chain.restore_iter())
 

@@ -13,6 +13,7 @@ from lccodec.errors import ArgumentError, LccodecWarning
 
 from ...support.low_bit import OPTIMIZERS, UNLISTED, WEIGHTS, AdamW8bit, AdamWFp8, quantization, values
 from ...support.torch_states import bits
+from ...support.walks import save_all
 
 SMALL = "ignore:.*is lossy for"  # the note of a chain about its policy
 
@@ -161,8 +162,7 @@ def test_what_is_inside_a_wrapper_is_exact_in_lossy_chains(tmp_path):
     states[1]["model"]["w"]._tensor.add_(0.01)
     states[1]["model"]["v"].scale.mul_(1.01)
     with lccodec.Chain(tmp_path, policy="lc-2", adapter=adapter, newest="history") as chain:
-        for step, state in enumerate(states):
-            chain.save(step, state)
+        save_all(chain, states)
         for step, state in enumerate(states):
             for key, tensor in state["model"].items():
                 assert_same_tensor(chain.restore(step)["model"][key], tensor)

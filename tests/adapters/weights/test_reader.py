@@ -15,6 +15,7 @@ from lccodec import follow as follow_chain
 from lccodec.adapters.weights import follow, publish, reader
 from lccodec.adapters.weights.versions import read_index_of
 
+from ...support.damage import flip
 from ...support.following import Served
 from ...support.models import bytes_of, small_model, trained, write_model
 from ...support.weight_versions import written
@@ -147,13 +148,6 @@ def renamed(version: Path, file: str) -> None:
     (version / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
-def flip(version: Path) -> None:
-    file = next(version.glob("*.safetensors"))
-    data = bytearray(file.read_bytes())
-    data[-3] ^= 1
-    file.write_bytes(data)
-
-
 def other_base(version: Path) -> None:
     shutil.rmtree(version)
     written(version.parent, 3, BYTES[1], BYTES[3])
@@ -169,10 +163,14 @@ def rewritten(version: Path, plain: bytes) -> None:
     writer._write(file, deltas, digests)
 
 
+def flip_last(version: Path) -> None:
+    flip(next(version.glob("*.safetensors")), -3)
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (flip, "not whole frames of zstd|has the digest"),
+        (flip_last, "not whole frames of zstd|has the digest"),
         (other_base, "has the digest"),
         (lambda v: edit_index(v, base_version="000001"), "says that it is version 3 on 1"),
         (lambda v: edit_index(v, version="x"), "no version, base version"),
@@ -230,7 +228,7 @@ def test_a_version_whose_base_is_mended(tmp_path: Path, base: Path) -> None:
         taken(follower, served)
         write(versions, 2, 3)
         whole = shutil.copytree(versions / "weight_v000002", tmp_path / "whole")
-        flip(versions / "weight_v000002")
+        flip_last(versions / "weight_v000002")
         with pytest.warns(LccodecWarning, match="cannot be read"):
             assert taken(follower, served) == []
         assert sorted(follower.refused) == [2, 3]

@@ -30,9 +30,10 @@ from lccodec.container.checkpoint import CheckpointWriter, open_checkpoint
 
 from ...support.chains import HistoryChain
 from ...support.crashes import hold
+from ...support.damage import flip
 from ...support.directories import entries
 from ...support.systems import Faulty
-from ...support.walks import assert_same, walk
+from ...support.walks import assert_restores, assert_same, save_all, walk
 
 SETTLED_STATES = walk(6, shape=(20, 30))
 NAME = "{:012d}.lcc.h5"
@@ -316,15 +317,12 @@ def test_what_is_refused(tmp_path: Path) -> None:
 def test_what_is_broken_stays(tmp_path: Path) -> None:
     chain = run_of(tmp_path, "lossless")
     path = tmp_path / "000000000003.lcc.h5"
-    data = bytearray(path.read_bytes())
-    data[PAYLOAD_OFFSET + 65] ^= 1
-    path.write_bytes(data)
+    flip(path, PAYLOAD_OFFSET + 65)
     with pytest.warns(LccodecWarning, match="step [36] stays as it is: .*000000000003") as caught:
         found = chain.compact(keyframe_every=8)
     assert len(caught) == 2  # and 6, which would be a delta to what needs 3
     assert 3 not in [each.step for each in found.rewritten]
-    for step in (0, 1, 2, 6, 7, 8):
-        assert_same(chain.restore(step), STATES[step])
+    assert_restores(chain, STATES, (0, 1, 2, 6, 7, 8))
 
 
 @pytest.mark.slow
@@ -333,8 +331,7 @@ def test_what_is_broken_stays(tmp_path: Path) -> None:
 def test_no_crash_changes_a_state(tmp_path: Path, every: int, ignore: str) -> None:
     states = walk(5, shape=(6, 5))
     chain = Chain(tmp_path / "run", "lossless", keyframe_every=2, newest="exact")
-    for step, state in enumerate(states):
-        chain.save(step, state)
+    save_all(chain, states)
 
     def check(_: bool, place: Path) -> bool:
         try:

@@ -19,7 +19,7 @@ from lccodec.container.checkpoint import CheckpointWriter
 from lccodec.container.system import SYSTEM
 
 from ...support.commands import run
-from ...support.walks import assert_same, chain_of
+from ...support.walks import assert_restores, assert_same, chain_of, save_all
 
 
 def test_pins(tmp_path: Path) -> None:
@@ -144,8 +144,7 @@ def test_parity_and_a_mirror_have_the_step_that_was_pinned_exactly(tmp_path: Pat
     states = [{"model": {"w": weights}} for weights in walk.astype("f4")]
     options: dict[str, Any] = {"roles": {"model/*": "weight"}, "parity": 1, "mirror": tmp_path / "mirror"}
     with Chain(tmp_path / "run", "balanced", **options) as chain:
-        for step in range(3):
-            chain.save(step, states[step])
+        save_all(chain, states, range(3))
         chain.wait()
         chain.pin(2, exact=True)
         chain.save(3, states[3])
@@ -171,8 +170,7 @@ def test_a_run_that_goes_astray(tmp_path: Path) -> None:
     assert chain.pins == [3]
     assert chain.unpin(3)
     assert chain.delete_rolled_back() == []
-    for step in range(6):
-        assert_same(chain.restore(step), states[step])
+    assert_restores(chain, states, range(6))
     assert_same(Chain(tmp_path / "fork").restore(), states[5])
     chain.save(6, states[0])
     assert chain.info(6).parent is None

@@ -35,10 +35,11 @@ from lccodec.container.system import SYSTEM, System
 
 from ...support.chains import HistoryChain
 from ...support.crashes import broken, hold
+from ...support.damage import flip
 from ...support.directories import entries
 from ...support.segments import STATES, Parentless, all_restore, run_of
 from ...support.systems import Faulty, attempts
-from ...support.walks import assert_same, walk
+from ...support.walks import assert_same, save_all, walk
 
 FILES = range(0, 50, 5)
 
@@ -411,8 +412,7 @@ def test_beside_another_prune_a_save_does_not_wait(tmp_path: Path) -> None:
 def test_kept_steps_need_only_kept_ones(tmp_path: Path, policy: str, rule: Keep) -> None:
     states = walk(9, shape=(40, 30))
     chain = Chain(tmp_path, policy, keyframe_every=5, newest="exact")
-    for step, state in enumerate(states):
-        chain.save(step, state)
+    save_all(chain, states)
     before = {step: chain.restore(step, exact=False) for step in chain.steps}
     deltas = {step: chain.info(step).deltas for step in chain.steps}
     told = chain.prune(rule, rewrite=True, dry_run=True)
@@ -451,9 +451,7 @@ def test_children_of_what_is_written_anew_stay_as_they_are(tmp_path: Path) -> No
 def test_what_cannot_be_written_anew_stays_with_what_it_needs(tmp_path: Path) -> None:
     chain = run_of(tmp_path)
     path = tmp_path / "000000000004.lcc.h5"
-    data = bytearray(path.read_bytes())
-    data[PAYLOAD_OFFSET + 65] ^= 1
-    path.write_bytes(data)
+    flip(path, PAYLOAD_OFFSET + 65)
     with pytest.warns(LccodecWarning, match="step 5 cannot be rewritten, so what it needs stays"):
         found = chain.prune(Keep(steps=[5]), rewrite=True)
     assert found.needed == {3: 5, 4: 5}

@@ -289,8 +289,7 @@ def test_faults_at_every_operation(tmp_path: Path, exact_run: Path, code: int, s
 def _chain(tmp_path: Path) -> Chain:
     """Seven steps with the exact file of the last, rolled back to step 4."""
     chain = Chain(tmp_path / "run", "lossless", keyframe_every=2, newest="exact")
-    for step in range(7):
-        chain.save(step, STATES[step])
+    save_all(chain, STATES, range(7))
     chain.pin(6)
     chain.rollback(4)
     return chain
@@ -318,8 +317,7 @@ def test_it_comes_back(chain: Chain) -> None:
     assert chain.pins == [6]
     assert chain.rolled_back == []
     assert not (chain.directory / ROLLED_BACK_NAME).exists()
-    for step in chain.steps:
-        assert_same(chain.restore(step), STATES[step])
+    assert_restores(chain, STATES)
     assert chain.info(6).exact
     assert validate(chain.directory, deep=True) == []
     chain.save(7, STATES[7])
@@ -348,8 +346,7 @@ def test_not_into_a_chain_that_has_gone_on(chain: Chain) -> None:
 @pytest.mark.parametrize("newest", ["exact", "history"])
 def test_a_newer_step_that_only_the_exact_file_has_is_not_lost(tmp_path: Path, newest: NewestMode) -> None:
     with Chain(tmp_path, "balanced", newest=newest) as chain:
-        for step in range(4):
-            chain.save(step, STATES[step])
+        save_all(chain, STATES, range(4))
         chain.rollback(1)
     with Chain(tmp_path, newest="exact") as chain:
         chain.save(2, STATES[7])
@@ -425,8 +422,7 @@ def test_the_step_of_an_exact_file(tmp_path: Path) -> None:
 def restores(directory: Path) -> bool:
     chain = Chain(directory)
     try:
-        for step in chain.steps:
-            assert_same(chain.restore(step, exact=False), STATES[step])
+        assert_restores(chain, STATES, exact=False)
     except (AssertionError, LccodecError):
         return False
     return True

@@ -27,7 +27,7 @@ from ...support.checkpoints import listing
 from ...support.crashes import Replay, hold, power_losses
 from ...support.directories import entries
 from ...support.systems import Faulty
-from ...support.walks import assert_same, chain_of, lossy_chain, walk
+from ...support.walks import assert_restores, assert_same, chain_of, lossy_chain, save_all, walk
 
 STATES = walk(8, shape=(6, 5))
 
@@ -35,8 +35,7 @@ STATES = walk(8, shape=(6, 5))
 @pytest.fixture(name="chain")
 def _chain(tmp_path: Path) -> Chain:
     chain = Chain(tmp_path / "all" / "run", "lossless", keyframe_every=3, newest="exact")
-    for step in range(7):
-        chain.save(step, STATES[step])
+    save_all(chain, STATES, range(7))
     return chain
 
 
@@ -93,8 +92,7 @@ def test_onto_something(chain: Chain, tmp_path: Path) -> None:
 def test_onto_itself(tmp_path: Path) -> None:
     """The steps behind an interpolated one must stay, though the fork does not need them."""
     with Chain(tmp_path / "run", POLICIES["balanced"], newest="history") as made:
-        for step in range(3):
-            made.save(step, STATES[step])
+        save_all(made, STATES, range(3))
         made.compact(directory=tmp_path / "chain", hindsight=2)
     with Chain(tmp_path / "chain") as chain:
         assert chain.fork(tmp_path / "fork", 1) == [0, 1]
@@ -132,8 +130,7 @@ def test_no_crash_leaves_more_than_a_part(chain: Chain, links: bool, monkeypatch
             return not done
         try:
             found = Chain(place / "fork")
-            for step in found.steps:
-                assert_same(found.restore(step, exact=False), STATES[step])
+            assert_restores(found, STATES, exact=False)
             if not done:
                 fork(DirectoryStore(place / "run"), DirectoryStore(place / "fork"), 6)
             return (

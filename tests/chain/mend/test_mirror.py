@@ -38,7 +38,7 @@ from ...support.mirrors import Watched, chain_files, mirror_of, wait_for
 from ...support.segments import STATES, all_restore, run_of
 from ...support.systems import attempts
 from ...support.tuning import tune
-from ...support.walks import assert_same
+from ...support.walks import assert_same, save_all
 
 WALK = walk_of(len(STATES), (20, 30))
 
@@ -54,8 +54,7 @@ def names(*steps: int) -> list[str]:
 
 def hindsight_run(directory: Path) -> None:
     with Chain(directory, "balanced", newest="exact", hindsight=4, roles=ROLES) as chain:
-        for step, state in enumerate(WALK):
-            chain.save(step, state)
+        save_all(chain, WALK)
 
 
 def test_the_exact_file_comes_first_and_then_rising_steps(tmp_path: Path) -> None:
@@ -99,11 +98,9 @@ def test_what_a_mirror_has_removed_stays_away_unless_it_is_needed(tmp_path: Path
 def test_a_settled_step_stays_as_it_was_where_a_delta_needs_it(tmp_path: Path) -> None:
     """It has other values now, and a step that was pruned here was taken against the old ones."""
     chain = Chain(tmp_path / "run", "balanced", newest="exact", hindsight=4, roles=ROLES)
-    for step in range(4):
-        chain.save(step, WALK[step])
+    save_all(chain, WALK, range(4))
     shutil.copytree(tmp_path / "run", tmp_path / "m")
-    for step in range(4, 10):
-        chain.save(step, WALK[step])
+    save_all(chain, WALK, range(4, 10))
     chain.close()
     assert names(1) == [name for name in lacking(tmp_path / "run", tmp_path / "m") if name in names(1)]
     (tmp_path / "run" / checkpoint_name(2)).unlink()
@@ -425,8 +422,7 @@ def two_states(directory: Path) -> tuple[Path, Path]:
         mirror_of(run, mirror).bring()
         chain.rollback(3)
         chain.compact(keyframe_every=8)
-        for step in (4, 5):
-            chain.save(step, STATES[step])
+        save_all(chain, STATES, (4, 5))
     return run, mirror
 
 
@@ -536,8 +532,7 @@ def test_the_thread_that_saves_has_nothing_to_do_with_the_mirror(
     chain = Chain(tmp_path / "run", "lossless", newest="exact", mirror=tmp_path / "m")
     mirror.calls.clear()
     mirror.leave = lambda: go_on.wait(60)
-    for step in range(5):
-        chain.save(step, STATES[step], metrics={"loss": 1.0})
+    save_all(chain, STATES, range(5), metrics={"loss": 1.0})
     assert chain.mirrors[0].files == 6
     assert "6 files" in repr(chain)
     assert chain.steps == [0, 1, 2, 3, 4]
@@ -677,8 +672,7 @@ def test_what_is_written_anew_arrives_where_the_mirror_keeps_what_needed_it(tmp_
 def test_hindsight(tmp_path: Path) -> None:
     """Files that are replaced, and need a later step."""
     with Chain(tmp_path / "run", "balanced", newest="exact", hindsight=3, mirror=tmp_path / "m") as chain:
-        for step, state in enumerate(STATES):
-            chain.save(step, state)
+        save_all(chain, STATES)
     assert chain_files(tmp_path / "m") == chain_files(tmp_path / "run")
     assert validate(tmp_path / "m", deep=True) == []
 

@@ -54,6 +54,7 @@ from ...support.damage import files_in, flip, is_true, protected_names, protecte
 from ...support.mirrors import mirror_of
 from ...support.segments import STATES, all_restore, run_of
 from ...support.systems import attempts
+from ...support.walks import save_all
 
 
 @pytest.mark.parametrize("wrong", ["5", "0.5%", "101%", "x%", "nan%", "inf%", 0, 65, -1, 2.5, True, None])
@@ -215,8 +216,7 @@ def test_a_file_that_is_lost_stays_protected(tmp_path: Path, redundancy: Any, ho
     if how == "damaged":
         flip(path, -30)
     with Chain(tmp_path, parity=redundancy) as chain:
-        for step in (4, 5):
-            chain.save(step, STATES[step])
+        save_all(chain, STATES, (4, 5))
     found = repair(DirectoryStore(tmp_path))
     assert (found.mended, found.lost, found.protected) == ((path.name,), {}, 6)
     assert path.read_bytes() == before
@@ -349,8 +349,7 @@ def test_pruning_after_saves_keeps_parity_true(tmp_path: Path, newest: Any, pari
     """Also where it was made by hand: what goes is forgotten, the rest is protected again."""
     protected_run(tmp_path, 2, 6, newest=newest)
     with Chain(tmp_path, keep=Keep(latest=2), parity=parity) as chain:
-        for step in (6, 7, 8):
-            chain.save(step, STATES[step])
+        save_all(chain, STATES, (6, 7, 8))
     assert chain.steps[0] > 0
     assert recorded(DirectoryStore(tmp_path)) == Redundancy(files=2)
     found = repair(DirectoryStore(tmp_path), dry_run=True)
@@ -361,8 +360,7 @@ def test_pruning_after_saves_keeps_parity_true(tmp_path: Path, newest: Any, pari
 
 def test_a_mirror_that_thins_out_keeps_its_parity_true(tmp_path: Path) -> None:
     with Chain(tmp_path / "run", "lossless", keyframe_every=0) as chain:
-        for step in range(4):
-            chain.save(step, STATES[step])
+        save_all(chain, STATES, range(4))
     mirror_of(tmp_path / "run", tmp_path / "m").bring()
     protect(DirectoryStore(tmp_path / "m"), Redundancy(files=1))
     thin = partial(prune, keep=Keep(latest=2), wait=False)
@@ -374,8 +372,7 @@ def test_a_mirror_that_thins_out_keeps_its_parity_true(tmp_path: Path) -> None:
 @pytest.mark.parametrize("parity", [1, "50%"])
 def test_saves_are_protected_when_the_chain_is_closed(tmp_path: Path, parity: Any) -> None:
     with Chain(tmp_path, "lossless", newest="exact", parity=parity) as chain:
-        for step, state in enumerate(STATES):
-            chain.save(step, state)
+        save_all(chain, STATES)
     files = files_in(tmp_path)
     (tmp_path / "000000000003.lcc.h5").unlink()
     found = repair(DirectoryStore(tmp_path))

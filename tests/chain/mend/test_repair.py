@@ -51,7 +51,7 @@ from ...support.profiles import LONG
 from ...support.ranks import save_of_ranks
 from ...support.segments import STATES, run_of
 from ...support.systems import attempts
-from ...support.walks import assert_same, walk
+from ...support.walks import assert_restores, assert_same, save_all, walk
 
 CASES = 10_000 if LONG else 120
 
@@ -366,8 +366,7 @@ def salvaged_chain(directory: Path) -> Chain:
 def test_a_sound_chain(tmp_path: Path) -> None:
     found = salvaged_chain(tmp_path / "run").salvage(tmp_path / "new")
     assert (found.whole, found.partial, found.gone) == (tuple(range(6)), {}, {})
-    for step, state in enumerate(SALVAGED):
-        assert_same(Chain(tmp_path / "new").restore(step), state)
+    assert_restores(Chain(tmp_path / "new"), SALVAGED, range(len(SALVAGED)))
     assert validate(tmp_path / "new", deep=True) == []
 
 
@@ -407,8 +406,7 @@ NAMES = [f"{step:012d}.lcc.h5" for step in range(4)]
 def deltas(directory: Path, seed: int = 0) -> Path:
     """A chain of four steps, each a delta to the one before."""
     with HistoryChain(directory, policy="lossless") as chain:
-        for step, state in enumerate(walk(4, seed)):
-            chain.save(step, state)
+        save_all(chain, walk(4, seed))
     assert chain.info(3).deltas == 3
     return directory
 

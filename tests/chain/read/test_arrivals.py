@@ -23,11 +23,12 @@ from lccodec.frame.content import MAX_SHARED_COMPONENTS
 from lccodec.parallel import PIECE
 
 from ...support.chains import HistoryChain
+from ...support.damage import flip
 from ...support.descriptors import open_files
 from ...support.directories import entries
 from ...support.strategies import ALL_DTYPES, installed, random_array
 from ...support.tuning import tune
-from ...support.walks import assert_same, chain_of, walk
+from ...support.walks import assert_same, chain_of, save_all, walk
 
 LARGE = MAX_SHARED_COMPONENTS + 1
 
@@ -217,9 +218,7 @@ def test_the_files_are_closed(chain: Chain) -> None:
                 assert opened(chain)
             assert not opened(chain)
         for path in entries(chain.directory):
-            data = bytearray(path.read_bytes())
-            data[len(data) // 2] ^= 1
-            path.write_bytes(data)
+            flip(path, 0.5)
         arrivals = chain.restore_iter()
         with pytest.raises(ChecksumError):
             list(arrivals)
@@ -243,8 +242,7 @@ def test_an_iterator_holds_no_array_that_it_has_yielded(chain: Chain) -> None:
 def test_the_newest_state_is_exact(tmp_path: Path) -> None:
     states = walk(3)
     chain = HistoryChain(tmp_path, "lc-3", newest="exact")
-    for step, state in enumerate(states):
-        chain.save(step, state)
+    save_all(chain, states)
     assert_same(dict(chain.restore_iter()), chain.restore(keys=[""]) | {"epoch": 2})
     assert_same(dict(chain.restore_iter())["layer/weight"], states[2]["layer"]["weight"])
     history = dict(chain.restore_iter(exact=False))

@@ -23,8 +23,9 @@ from lccodec.frame.content import MAX_SHARED_COMPONENTS
 from lccodec.policy.roles import Assignment
 
 from ...support.chains import HistoryChain
+from ...support.damage import flip
 from ...support.strategies import bits_of, installed, random_array
-from ...support.walks import assert_same
+from ...support.walks import assert_same, save_all
 
 RUN = Path("run")
 WEIGHTS = st.floats(0, 1e308) | st.integers(0, 10**6)
@@ -165,8 +166,7 @@ def test_an_average_is_numpys(tmp_path_factory: pytest.TempPathFactory, data: st
 
 def saved(directory: Path, states: list[Any], **options: Any) -> Chain:
     with HistoryChain(directory, **{"policy": "lossless", **options}) as chain:
-        for step, state in enumerate(states):
-            chain.save(step, state)
+        save_all(chain, states)
     return chain
 
 
@@ -275,9 +275,7 @@ def test_damage_is_raised(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     chain = saved(tmp_path, [{"weight": rng.standard_normal(900)} for _ in range(4)])
     path = tmp_path / f"{1:012d}.lcc.h5"
-    data = bytearray(path.read_bytes())
-    data[3000] ^= 1
-    path.write_bytes(data)
+    flip(path, 3000)
     with pytest.raises(lccodec.DataError):
         chain.average([0, 3])
     assert (chain.average([0])["weight"] == chain.restore(0)["weight"]).all()

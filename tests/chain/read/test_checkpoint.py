@@ -28,9 +28,10 @@ from lccodec.container.checkpoint import open_checkpoint, to_bytes
 
 from ...support.background import repeated
 from ...support.chains import HistoryChain
+from ...support.damage import flip
 from ...support.strategies import ALL_DTYPES, STATES, installed, random_array
 from ...support.tuning import tune
-from ...support.walks import assert_same, chain_of, walk
+from ...support.walks import assert_same, chain_of, save_all, walk
 
 
 @pytest.fixture(name="directory", scope="module")
@@ -287,9 +288,7 @@ def test_frames_read_in_parts_are_verified_like_others(
         np.testing.assert_array_equal(chain.restore(2)["n"], state["n"])
         np.testing.assert_array_equal(chain.restore(2)["raw"], state["raw"])
         path = tmp_path / "000000000001.lcc.h5"
-        data = bytearray(path.read_bytes())
-        data[PAYLOAD_OFFSET + 3000] ^= 1
-        path.write_bytes(data)
+        flip(path, PAYLOAD_OFFSET + 3000)
         with pytest.raises(ChecksumError) as caught:
             chain.restore(1)
     assert caught.value.rule == "LCC-MAN-08"
@@ -297,8 +296,7 @@ def test_frames_read_in_parts_are_verified_like_others(
 
 def saved(directory: Path, *states: Any, **options: Any) -> Path:
     with Chain(directory, newest="exact", **options) as chain:
-        for step, state in enumerate(states):
-            chain.save(step, state)
+        save_all(chain, states)
     return directory / "exact.lcc.h5"
 
 

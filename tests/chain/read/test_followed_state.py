@@ -40,7 +40,7 @@ from lccodec.errors import ChecksumError
 
 from ...support.strategies import ALL_DTYPES, arrays, bits_of, installed, random_array
 from ...support.tuning import tuned
-from ...support.walks import NAMES, chain_of, lossy_chain
+from ...support.walks import NAMES, chain_of, lossy_chain, save_all
 
 STATES = [
     {"a": np.arange(40000.0), "b": np.arange(20000.0), "small": np.zeros(5), "tiny": np.ones(4)},
@@ -55,8 +55,7 @@ STATES.append({name: array + 1 for name, array in STATES[-1].items()})
 @pytest.fixture
 def store(tmp_path: Path) -> DirectoryStore:
     with Chain(tmp_path, "lossless") as chain:
-        for step, state in enumerate(STATES):
-            chain.save(step, state)
+        save_all(chain, STATES)
     return DirectoryStore(tmp_path)
 
 

@@ -44,7 +44,7 @@ from lccodec.workers.process import Arena
 
 from ...support.following import Run, Served, drift, first_state, mixed, rounded, taken
 from ...support.profiles import LONG
-from ...support.walks import assert_same, walk
+from ...support.walks import assert_same, save_all, walk
 
 
 def test_a_chain_that_does_not_exist_yet(tmp_path: Path) -> None:
@@ -509,8 +509,7 @@ def test_other_arrays_are_refused(tmp_path: Path, change: Any, message: str) -> 
 def test_a_step_that_cannot_be_started_from(tmp_path: Path) -> None:
     states = walk(9, shape=(80, 60))
     with Chain(tmp_path, "balanced", hindsight=4) as chain:
-        for step, state in enumerate(states):
-            chain.save(step, state)
+        save_all(chain, states)
     with pytest.raises(ChainError, match="step 2 is interpolated"):
         follow(tmp_path, start=(2, states[2]))
     with pytest.raises(ChainError, match="has no step 99"):

@@ -42,7 +42,7 @@ from ...support.chains import HistoryChain
 from ...support.checkpoints import FILE, KEYFRAME
 from ...support.links import FakeLink, drift, links_of
 from ...support.paths import checkpoints
-from ...support.walks import assert_same, chain_of, walk
+from ...support.walks import assert_same, chain_of, save_all, walk
 
 INVALID = Path(__file__).parents[3] / "spec" / "vectors" / "invalid"
 
@@ -167,8 +167,7 @@ def test_a_missing_parent_is_named(tmp_path: Path) -> None:
 def test_a_swapped_parent_is_noticed(tmp_path: Path) -> None:
     chain_of(tmp_path / "one")
     with Chain(tmp_path / "two", policy="lossless", keyframe_every=2) as chain:
-        for step, state in enumerate(walk(4, seed=1)):
-            chain.save(step, state)
+        save_all(chain, walk(4, seed=1))
     name = "000000000001.lcc.h5"
     (tmp_path / "one" / name).write_bytes((tmp_path / "two" / name).read_bytes())
     with pytest.raises(ChainError, match="is not the parent it was taken against"):
@@ -284,8 +283,7 @@ def test_a_summary_is_the_info_without_the_arrays(tmp_path: Path) -> None:
     kinds = set()
     for policy, hindsight in (("balanced", 3), ("lossless", 0)):
         with lccodec.Chain(tmp_path / policy, policy, roles={"w": "weight"}, hindsight=hindsight) as chain:
-            for step, state in enumerate(states):
-                chain.save(step, state, metadata={"run": "first"})
+            save_all(chain, states, metadata={"run": "first"})
             chain.prune(lccodec.Keep(latest=4))
         with open_store(tmp_path / policy) as store:
             for visit in survey(store, store.steps()):

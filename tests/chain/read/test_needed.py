@@ -28,6 +28,7 @@ from ...support.links import FakeLink, drift, linked, links_of
 from ...support.profiles import examples
 from ...support.strategies import ALL_DTYPES, bits_of, dtype_of, installed, random_array
 from ...support.tuning import tune, tuned
+from ...support.walks import save_all
 
 HALF, BRAIN = COPY_TYPES[9], COPY_TYPES[10]
 BLOCK = PIECE  # the smallest that the encoder can write
@@ -175,8 +176,7 @@ def test_every_damaged_byte_of_files_is_found(tmp_path: Path) -> None:
     """The digests are checked once, by one range or another."""
     states = drift(3, ((LARGE,),))
     chain = Chain(tmp_path, "lc-3", roles={"w0": "weight"}, newest="history")
-    for step, state in enumerate(states):
-        chain.save(step, state)
+    save_all(chain, states)
     expected = chain.restore()["w0"]
     for path in entries(tmp_path):
         sound = path.read_bytes()

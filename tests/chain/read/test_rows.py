@@ -20,6 +20,7 @@ from lccodec.entropy.split import References
 from lccodec.frame import codebook, planes
 from lccodec.parallel import PIECE
 
+from ...support.damage import flip
 from ...support.links import FakeLink, drift, linked, links_of
 from ...support.strategies import bits_of
 from ...support.tuning import tune, tuned
@@ -281,9 +282,7 @@ def test_rows_of_a_damaged_exact_file_come_from_the_history(tmp_path: Path) -> N
         chain.save(0, state(0))
         history = chain.restore(exact=False)
         path = next(tmp_path.glob("exact*"))
-        data = bytearray(path.read_bytes())
-        data[PAYLOAD_OFFSET + 5000] ^= 1
-        path.write_bytes(data)
+        flip(path, PAYLOAD_OFFSET + 5000)
         keys = {"weight": slice(0, 3), "m": None, "table": slice(1, 2)}
         with pytest.warns(LccodecWarning, match="the exact file is damaged"):
             found = chain.restore(keys=keys)

@@ -12,13 +12,13 @@ from lccodec.policy.record import NewestMode
 
 from ...support.chains import HistoryChain
 from ...support.checkpoints import damage_array
-from ...support.walks import walk
+from ...support.damage import flip
+from ...support.walks import save_all, walk
 
 
 def chain(directory: Path) -> list[Path]:
     with HistoryChain(directory, policy="lc-3", keyframe_every=3) as made:
-        for step, state in enumerate(walk(6)):
-            made.save(step, state)
+        save_all(made, walk(6))
     return sorted(directory.iterdir())
 
 
@@ -32,9 +32,7 @@ def test_a_sound_chain_has_no_problems(tmp_path: Path, deep: bool) -> None:
 def test_all_damaged_files_are_listed(tmp_path: Path) -> None:
     files = chain(tmp_path)
     for path in (files[1], files[4]):
-        data = bytearray(path.read_bytes())
-        data[PAYLOAD_OFFSET + 28] ^= 1
-        path.write_bytes(bytes(data))
+        flip(path, PAYLOAD_OFFSET + 28)
     files[5].write_bytes(files[5].read_bytes()[:-1])
     (tmp_path / "other.lcc.h5").write_bytes(b"")
     problems = validate(tmp_path)

@@ -27,7 +27,7 @@ from lccodec.container.source import FileSource
 
 from ...support.damage import flip
 from ...support.following import Run, Served, open_root, taken
-from ...support.walks import NAMES, assert_same, walk
+from ...support.walks import NAMES, assert_same, save_all, walk
 
 
 def test_step_by_step(tmp_path: Path) -> None:
@@ -150,12 +150,10 @@ def test_a_step_that_is_settled_with_other_values_is_an_update_of_the_same_step(
     with Chain(tmp_path, "balanced", hindsight=4) as chain:
         served = Served()
         with follow(tmp_path, 2, exact=False) as follower:
-            for step in range(3):
-                chain.save(step, states[step])
+            save_all(chain, states, range(3))
             [update] = taken(follower, served)
             served.check(chain.restore(2, exact=False))
-            for step in range(3, 9):
-                chain.save(step, states[step])
+            save_all(chain, states, range(3, 9))
             chain.close()
             found = chain.restore(2)
             assert chain.info(2).kind == "interpolated"
@@ -195,8 +193,7 @@ def test_the_exact_file(tmp_path: Path) -> None:
 def test_a_step_that_only_the_exact_file_has(tmp_path: Path) -> None:
     states, served = walk(4), Served()
     with Chain(tmp_path, "balanced") as chain, follow(tmp_path) as follower:
-        for step in range(3):
-            chain.save(step, states[step])
+        save_all(chain, states, range(3))
         taken(follower, served)
         chain.save(3, states[3])
         shutil.move(tmp_path / NAMES[3], tmp_path / "aside")  # between the two commits
@@ -210,8 +207,7 @@ def test_a_step_that_only_the_exact_file_has(tmp_path: Path) -> None:
 def test_a_damaged_exact_file_leaves_the_history(tmp_path: Path) -> None:
     served = Served()
     with Chain(tmp_path, "balanced") as chain, follow(tmp_path) as follower:
-        for step, state in enumerate(walk(3)):
-            chain.save(step, state)
+        save_all(chain, walk(3))
         flip(tmp_path / "exact.lcc.h5", 5000)
         with pytest.warns(LccodecWarning, match="the exact file is damaged.*step 2 is followed as"):
             [update] = taken(follower, served)

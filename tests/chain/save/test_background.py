@@ -28,7 +28,7 @@ from lccodec.workers import process as memory
 
 from ...support.directories import entries
 from ...support.processes import children, is_running
-from ...support.walks import assert_same, walk
+from ...support.walks import assert_restores, assert_same, save_all, walk
 
 pytestmark = pytest.mark.slow  # processes
 
@@ -91,8 +91,7 @@ def test_large_frames_are_divided(tmp_path: Path) -> None:
     ]
     for workers in (None, 2):
         with Chain(tmp_path / str(workers), "lc-3", workers=workers) as chain:
-            for step, state in enumerate(states):
-                chain.save(step, state)
+            save_all(chain, states)
     assert files_of(tmp_path / "None") == files_of(tmp_path / "2")
 
 
@@ -115,8 +114,7 @@ def test_a_tree_that_changes_between_calls(chain: Chain) -> None:
     for step, state in enumerate(states):
         chain.save_async(step, state)
     chain.wait()
-    for step, state in enumerate(states):
-        assert_same(chain.restore(step), state)
+    assert_restores(chain, states, range(len(states)))
 
 
 def test_roles_metadata_and_the_exact_file(tmp_path: Path) -> None:
@@ -459,8 +457,7 @@ def test_an_older_exact_file_of_a_step_is_not_the_save_of_a_worker_that_dies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Chain(tmp_path, "balanced", newest="exact") as chain:
-        for step in range(2):
-            chain.save(step, STATES[step])
+        save_all(chain, STATES, range(2))
     (tmp_path / "000000000001.lcc.h5").unlink()  # as if the save had been cut short
     commits = False
 

@@ -29,9 +29,10 @@ from lccodec.policy.record import check_newest
 from lccodec.policy.roles import Assignment
 
 from ...support.checkpoints import unmeasured
+from ...support.damage import flip
 from ...support.directories import entries
 from ...support.systems import OPERATIONS
-from ...support.walks import assert_same, walk
+from ...support.walks import assert_same, save_all, walk
 
 STATES = walk(8)
 EXACT = "exact.lcc.h5"
@@ -41,8 +42,7 @@ EXACT = "exact.lcc.h5"
 def _chain(tmp_path: Path) -> Chain:
     """Three steps with the exact file of the last."""
     chain = Chain(tmp_path / "run", "lc-3", newest="exact")
-    for step in range(3):
-        chain.save(step, STATES[step])
+    save_all(chain, STATES, range(3))
     chain.release_lock()
     return chain
 
@@ -87,8 +87,7 @@ def test_the_newest_is_exact_and_the_others_are_not(chain: Chain) -> None:
 
 def test_deltas_go_on_from_the_history(chain: Chain) -> None:
     with Chain(chain.directory.parent / "without", "lc-3", newest="history") as other:
-        for step in range(6):
-            other.save(step, STATES[step])
+        save_all(other, STATES, range(6))
     for step in range(3, 6):
         Chain(chain.directory).save(step, Chain(chain.directory).restore() and STATES[step])
         assert is_exact(Chain(chain.directory).restore(), step)
@@ -134,8 +133,7 @@ def test_what_loses_nothing_needs_no_exact_file(tmp_path: Path, how: str) -> Non
     if how == "state":
         states = [{"fixed": state["fixed"] + step} for step, state in enumerate(STATES)]
     with Chain(tmp_path, policy) as chain:
-        for step in range(2):
-            chain.save(step, states[step])
+        save_all(chain, states, range(2))
         assert (chain.newest, chain.exact_step) == ("exact", None)
         assert_same(chain.restore(), states[1])
     with Chain(tmp_path, newest="exact") as chain:  # asked for
@@ -177,8 +175,7 @@ def test_a_framework_s_states(tmp_path: Path) -> None:
             return {}
 
     with Chain(tmp_path, "lc-3", adapter=Adapter(), newest="exact") as chain:
-        for step in range(2):
-            chain.save(step, STATES[step])
+        save_all(chain, STATES, range(2))
         assert is_exact(chain.restore(), 1)
         assert chain.restore(keys=["wrapped/epoch"]) == {"wrapped/epoch": 1}
 
@@ -268,8 +265,7 @@ def test_a_step_of_the_exact_file_alone(chain: Chain, tmp_path: Path) -> None:
 def test_the_next_save_goes_on_from_there(chain: Chain, how: str) -> None:
     """The history gets the step that it lacks, as if nothing had happened."""
     whole = Chain(chain.directory.parent / "whole", "lc-3")
-    for step in range(6):
-        whole.save(step, STATES[step])
+    save_all(whole, STATES, range(6))
     cut_short(chain)
     chain = Chain(chain.directory)
     if how == "anew":  # the same step again, as by a loop that saves where it stopped
@@ -310,9 +306,7 @@ def test_the_first_save_was_cut_short(tmp_path: Path) -> None:
 def test_a_step_that_is_lost_with_the_next_save_is_told(chain: Chain) -> None:
     cut_short(chain)
     path = chain.directory / EXACT
-    data = bytearray(path.read_bytes())
-    data[1500] ^= 1
-    path.write_bytes(data)
+    flip(path, 1500)
     chain = Chain(chain.directory)
     with pytest.raises(DataError, match="exact"):  # not another step in its place
         chain.restore()
@@ -362,9 +356,7 @@ def test_of_another_checkpoint(chain: Chain) -> None:
 @pytest.mark.parametrize("place", [5, 1500, -40])
 def test_damaged(chain: Chain, place: int) -> None:
     path = chain.directory / EXACT
-    data = bytearray(path.read_bytes())
-    data[place] ^= 1
-    path.write_bytes(data)
+    flip(path, place)
     from_history(chain, "the exact file (cannot be used|is damaged)")
     chain.save(3, STATES[3])
     assert is_exact(chain.restore(), 3)
@@ -383,9 +375,7 @@ def test_only_what_is_asked_for_is_verified(chain: Chain) -> None:
     path = chain.directory / EXACT
     with lccodec.open(path) as file:
         place = path.read_bytes().index(file.get("fixed").tobytes())
-    data = bytearray(path.read_bytes())
-    data[place] ^= 1
-    path.write_bytes(data)
+    flip(path, place)
     restored = chain.restore(keys=["layer/weight"])["layer/weight"]
     np.testing.assert_array_equal(restored, STATES[2]["layer"]["weight"])
     with pytest.warns(LccodecWarning, match="is damaged"):
@@ -452,9 +442,7 @@ def test_parents_are_not_needed(chain: Chain) -> None:
 def test_both_are_damaged(chain: Chain) -> None:
     for name in (EXACT, "000000000002.lcc.h5"):
         path = chain.directory / name
-        data = bytearray(path.read_bytes())
-        data[PAYLOAD_OFFSET + 65] ^= 1
-        path.write_bytes(data)
+        flip(path, PAYLOAD_OFFSET + 65)
     with pytest.warns(LccodecWarning, match="is damaged"), pytest.raises(DataError) as caught:
         chain.restore()
     assert "000000000002.lcc.h5" in caught.value.where
@@ -495,9 +483,7 @@ def test_by_root(chain: Chain) -> None:
     with found:
         assert is_exact(found.state(), 2)
     assert open_exact_of(path, "0" * 64) is None
-    data = bytearray((chain.directory / EXACT).read_bytes())
-    data[1500] ^= 1
-    (chain.directory / EXACT).write_bytes(data)
+    flip(chain.directory / EXACT, 1500)
     found = open_exact_of(path, root)
     assert found is not None
     with found, pytest.warns(LccodecWarning, match="the exact file is damaged"):

@@ -56,7 +56,7 @@ from ...support.directories import entries
 from ...support.hashes import chain_of, large_state, small_blocks, touched
 from ...support.paths import checkpoint_path
 from ...support.strategies import random_array
-from ...support.walks import assert_same
+from ...support.walks import assert_restores, assert_same, save_all
 
 
 @pytest.mark.parametrize("size", [0, 1, 1023, 1024, 1025, 5000])
@@ -414,8 +414,7 @@ def test_another_process_mends_a_damaged_step_from_the_exact_file(tmp_path: Path
 def test_after_rollback_prune_compact_and_fork(tmp_path: Path) -> None:
     states = [touched(large_state(0), step) for step in range(8)]
     with chain_of(tmp_path / "run", keyframe_every=3, keep=Keep(latest=4)) as chain:
-        for step in range(6):
-            chain.save(step, states[step])
+        save_all(chain, states, range(6))
         chain.rollback(4)
         chain.save(5, states[6])
         assert_same(chain.restore(5), states[6])
@@ -472,8 +471,7 @@ def test_saves_in_the_background(tmp_path: Path, workers: int) -> None:
     with chain_of(tmp_path, workers=workers) as chain:
         futures = [chain.save_async(step, state) for step, state in enumerate(states)]
         assert all(future.result() for future in futures)
-        for step, state in enumerate(states):
-            assert_same(chain.restore(step), state)
+        assert_restores(chain, states, range(len(states)))
         assert [array.stored for array in chain.plan(states[3]).arrays] == ["unchanged"] * 7
     assert validate(tmp_path, deep=True) == []
 

@@ -27,7 +27,7 @@ from ...support.paths import checkpoints
 from ...support.settled import STATES, history, kinds, settle_all, waiting
 from ...support.systems import attempts
 from ...support.tuning import tune
-from ...support.walks import assert_same
+from ...support.walks import assert_restores, assert_same, save_all
 
 LONG_RUN = run_of(26)
 
@@ -43,8 +43,7 @@ def size(directory: Path) -> int:
 @pytest.mark.slow
 def test_a_history_in_groups(tmp_path: Path) -> None:
     with Chain(tmp_path / "plain", "balanced", roles=ROLES) as plain:
-        for step, state in enumerate(LONG_RUN):
-            plain.save(step, state)
+        save_all(plain, LONG_RUN)
     with opened(tmp_path / "run", 8) as chain:
         for step, state in enumerate(LONG_RUN):
             chain.save(step, state)
@@ -112,8 +111,7 @@ def test_an_array_has_another_form_at_the_save_before_an_end(
 def test_what_is_told_is_measured(tmp_path: Path) -> None:
     """Errors of settled steps are those that they have now, and their lag is not known."""
     with opened(tmp_path, 8) as chain:
-        for step, state in enumerate(LONG_RUN[:9]):
-            chain.save(step, state)
+        save_all(chain, LONG_RUN[:9])
     for step in range(1, 8):
         restored, figures = chain.restore(step), chain.info(step).figures
         for name, role in ROLES.items():
@@ -142,8 +140,7 @@ def test_a_restore_replays_as_many_deltas_as_it_may(tmp_path: Path, every: int) 
 def test_a_process_goes_on_where_another_one_ended(tmp_path: Path) -> None:
     """The first save begins a group; what was complete before is settled."""
     chain = opened(tmp_path)
-    for step in range(6):
-        chain.save(step, LONG_RUN[step])
+    save_all(chain, LONG_RUN, range(6))
     with pytest.raises(KeyboardInterrupt), chain:
         raise KeyboardInterrupt
     with opened(tmp_path) as chain:
@@ -160,8 +157,7 @@ def test_what_was_not_settled_is_settled_by_the_next_process(
 ) -> None:
     tune(monkeypatch, hindsight_share=-1.0)
     chain = opened(tmp_path)
-    for step in range(6):
-        chain.save(step, LONG_RUN[step])
+    save_all(chain, LONG_RUN, range(6))
     with pytest.raises(KeyboardInterrupt), chain:
         raise KeyboardInterrupt
     assert kinds(chain) == "kddddd"
@@ -177,8 +173,7 @@ def test_what_was_not_settled_is_settled_by_the_next_process(
 @pytest.mark.slow  # processes
 def test_workers_write_the_same_files(tmp_path: Path) -> None:
     with opened(tmp_path / "here") as chain:
-        for step, state in enumerate(LONG_RUN):
-            chain.save(step, state)
+        save_all(chain, LONG_RUN)
     with opened(tmp_path / "there", workers=2) as other:
         for step, state in enumerate(LONG_RUN):
             other.save_async(step, state)
@@ -192,14 +187,11 @@ def test_workers_write_the_same_files(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_chain_that_is_rolled_back_goes_on(tmp_path: Path) -> None:
     with opened(tmp_path) as chain:
-        for step in range(11):
-            chain.save(step, LONG_RUN[step])
+        save_all(chain, LONG_RUN, range(11))
         before = {step: chain.restore(step, exact=False) for step in range(11)}
         chain.rollback(6)
-        for step in range(7):
-            assert_same(chain.restore(step, exact=False), before[step])
-        for step in range(7, 14):
-            chain.save(step, LONG_RUN[step])
+        assert_restores(chain, before, range(7), exact=False)
+        save_all(chain, LONG_RUN, range(7, 14))
     assert lccodec.validate(tmp_path, deep=True) == []
     assert chain.info(11).parent == 7
     assert kinds(chain)[7:] == "diiidd" + "d"
@@ -208,8 +200,7 @@ def test_a_chain_that_is_rolled_back_goes_on(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_steps_within_a_group_can_be_pruned(tmp_path: Path) -> None:
     with opened(tmp_path, keep=Keep(every=2, latest=5)) as chain:
-        for step, state in enumerate(LONG_RUN):
-            chain.save(step, state)
+        save_all(chain, LONG_RUN)
     with opened(tmp_path, keep=Keep(every=2, latest=5)) as chain:
         chain.prune(Keep(every=2, latest=5))
     assert chain.steps == [*range(0, 20, 2), *range(20, 26)]
@@ -219,12 +210,10 @@ def test_steps_within_a_group_can_be_pruned(tmp_path: Path) -> None:
 def test_a_save_that_fails_costs_no_other(tmp_path: Path) -> None:
     """The end that a save was to be coded against is gone with the save: a group begins anew."""
     with opened(tmp_path) as chain:
-        for step in range(4):
-            chain.save(step, LONG_RUN[step])
+        save_all(chain, LONG_RUN, range(4))
         with pytest.raises(ArgumentError):
             chain.save(4, {**LONG_RUN[4], "w": np.array(["text"])})
-        for step in range(4, 9):
-            chain.save(step, LONG_RUN[step])
+        save_all(chain, LONG_RUN, range(4, 9))
     assert kinds(chain) == "kiiidiiid"
 
 
@@ -245,8 +234,7 @@ def test_no_error_of_settling_is_one_of_the_save(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr("lccodec.chain.save.hindsight.settle", broken)
     with pytest.warns(LccodecWarning, match="stays larger .* 'a defect'"), opened(tmp_path) as chain:
-        for step in range(9):
-            chain.save(step, LONG_RUN[step])
+        save_all(chain, LONG_RUN, range(9))
     assert kinds(chain) == "kdddddddd"
     assert lccodec.validate(tmp_path, deep=True) == []
 
@@ -260,8 +248,7 @@ def test_groups_that_take_more_bytes_than_they_save_rest(
 
     monkeypatch.setattr("lccodec.chain.save.hindsight.settle", costs_more)
     with opened(tmp_path, 2) as chain:
-        for step, state in enumerate(run_of(19, (5, 5))):
-            chain.save(step, state)
+        save_all(chain, run_of(19, (5, 5)))
         planned = chain.plan(LONG_RUN[0]).parent
     ends = [step for step in chain.steps[2::2] if chain.info(step).parent == step - 2]
     assert ends == [2, 4, 8, 10, 16, 18]  # one rests, then two
@@ -284,8 +271,7 @@ def test_a_worker_that_is_given_up_stops_settling(tmp_path: Path, monkeypatch: p
     with monkeypatch.context() as patch:
         patch.setattr(Groups, "settle", lambda *_: None)
         with opened(tmp_path) as chain:
-            for step in range(9):
-                chain.save(step, LONG_RUN[step])
+            save_all(chain, LONG_RUN, range(9))
     assert kinds(chain) == "kdddddddd"
 
     def gone() -> None:
@@ -320,8 +306,7 @@ def test_the_plan_says_what_becomes_of_a_step(tmp_path: Path) -> None:
 def test_damage_is_no_end(tmp_path: Path) -> None:
     """What cannot be settled stays, and a warning says so."""
     chain = opened(tmp_path)
-    for step in range(4):
-        chain.save(step, LONG_RUN[step])
+    save_all(chain, LONG_RUN, range(4))
     path = checkpoints(tmp_path)[2]
     data = bytearray(path.read_bytes())
     data[300] ^= 1
@@ -430,8 +415,7 @@ def test_steps_that_others_need_stay(tmp_path: Path) -> None:
 
 def test_a_lossless_history_stays(tmp_path: Path) -> None:
     with Chain(tmp_path, "lossless", keyframe_every=4) as chain:
-        for step, state in enumerate(STATES):
-            chain.save(step, state)
+        save_all(chain, STATES)
     for low, high in ((0, 5), (0, 3)):
         deque(settle(DirectoryStore(tmp_path), low, high), maxlen=0)
     assert "i" not in kinds(chain)
@@ -567,8 +551,7 @@ def test_a_weight_that_shares_a_frame_with_others(tmp_path: Path) -> None:
         state["seen"] = np.full(3, 64 * step, np.float32)
     roles = {"w": "weight", "bias": "weight"}
     with lccodec.Chain(tmp_path, "balanced", hindsight=4, roles=roles) as chain:
-        for step, state in enumerate(states):
-            chain.save(step, state)
+        save_all(chain, states)
     assert kinds(chain) == "kiiidiiid"
     for step, state in enumerate(states):
         restored = chain.restore(step)

@@ -16,7 +16,7 @@ from ...support.adam import adam_states
 from ...support.chains import HistoryChain
 from ...support.directories import entries
 from ...support.strategies import INTEGERS, arrays, bits_of, dtype_of, installed, random_array
-from ...support.walks import assert_same
+from ...support.walks import assert_restores, assert_same, save_all
 
 FLOATS = installed(["float16", "bfloat16", "float32", "float64"])
 
@@ -175,10 +175,8 @@ def test_a_plan_tells_of_arrays_that_only_keyframes_lose_of(tmp_path: Path) -> N
 def test_the_other_presets_have_exact_keyframes(tmp_path: Path, policy: str) -> None:
     states = adam_states(3)
     with HistoryChain(tmp_path, policy, keyframe_every=1) as chain:
-        for step, state in enumerate(states):
-            chain.save(step, state)
-        for step in (0, 2):
-            assert_same(chain.restore(step), states[step])
+        save_all(chain, states)
+        assert_restores(chain, states, (0, 2))
 
 
 @pytest.mark.slow

@@ -34,8 +34,10 @@ from lccodec.element_types import components, work
 from lccodec.policy.policy import Candidate
 from lccodec.policy.roles import Assignment, Role
 
+from ...support.damage import flip
 from ...support.digits import adam_digits
 from ...support.runs import arrays_of, run_states
+from ...support.walks import save_all
 
 
 def rms(array: np.ndarray) -> float:
@@ -217,8 +219,7 @@ def test_values_that_lie_close_together_far_from_0(mean: float) -> None:
 def test_arrays_in_another_order_moved_as_far(tmp_path: Path) -> None:
     x, y = np.arange(9.0), np.arange(100.0, 109.0)
     with Chain(tmp_path, "lossless") as chain:
-        for step, state in enumerate([{"x": x, "y": y}, {"y": y + 2, "x": x + 1}, {"y": y, "x": x + 2}]):
-            chain.save(step, state)
+        save_all(chain, [{"x": x, "y": y}, {"y": y + 2, "x": x + 1}, {"y": y, "x": x + 2}])
         moved = [{a.name: a.figures.movement for a in chain.info(step).arrays} for step in (1, 2)]
     assert moved == [{"y": 2, "x": 1}, {"y": 2, "x": 1}]
 
@@ -413,9 +414,7 @@ def test_a_damaged_exact_file_stops_no_save(tmp_path: Path, place: int) -> None:
     with Chain(tmp_path, "balanced") as chain:
         chain.save(0, state(0))
     path = tmp_path / "exact.lcc.h5"
-    data = bytearray(path.read_bytes())
-    data[place] ^= 1
-    path.write_bytes(data)
+    flip(path, place)
     with Chain(tmp_path) as chain:
         chain.save(1, state(1))
     assert figures(tmp_path, 1).since is None

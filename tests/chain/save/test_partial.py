@@ -21,9 +21,10 @@ from lccodec.chain.save.reference import read_latest, read_values
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.tree import flatten, unflatten
 
+from ...support.damage import flip
 from ...support.paths import checkpoint_path
 from ...support.profiles import examples
-from ...support.walks import assert_same
+from ...support.walks import assert_restores, assert_same
 
 A, B, C = np.zeros(2), np.ones(3), np.ones(4)
 PARENT = {"base": A, "lora": {"a": B, "b": C}, "sizes": (1, 2.5), "names": ["x"], "epoch": 1}
@@ -186,8 +187,7 @@ def test_every_step_is_what_was_given_over_the_step_before(
             if reopens:
                 chain.close()
                 chain = Chain(folder, keyframe_every=every)
-        for step, state in enumerate(states):
-            assert_same(chain.restore(step), state)
+        assert_restores(chain, states, range(len(states)))
         assert lccodec.validate(folder, deep=True) == []
         chain.close()
 
@@ -359,9 +359,7 @@ def test_a_parent_that_cannot_be_read(tmp_path: Path) -> None:
         chain.save(0, state_of(0))
         chain.save(1, state_of(1))
     path = checkpoint_path(tmp_path, 1)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
+    flip(path, 0.5)
     chain = Chain(tmp_path)
     with pytest.raises(ChainError, match="only= adds to step 1, which cannot be restored: save all arrays"):
         chain.save(2, state_of(2), only=["count"])
@@ -502,8 +500,7 @@ def test_life_of_such_a_chain(tmp_path: Path) -> None:
         chain.fork(tmp_path / "fork", 4)
         chain.rollback(5)
         chain.prune(keep=Keep(latest=2), rewrite=True)
-        for step in chain.steps:
-            assert_same(chain.restore(step), states[step])
+        assert_restores(chain, states)
         chain.save(6, state_of(6), only=["count"])
         assert_same(chain.restore(), merged(states[5], state_of(6), ["count"]))
     shutil.rmtree(tmp_path / "run")

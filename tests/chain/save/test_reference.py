@@ -19,7 +19,7 @@ from lccodec.workers.process import place_of, shared_empty
 
 from ...support.chains import HistoryChain
 from ...support.damage import flip
-from ...support.walks import NAMES, assert_same, walk
+from ...support.walks import NAMES, assert_restores, assert_same, save_all, walk
 
 VALUES = partial(read_values, shared_empty)
 
@@ -57,15 +57,13 @@ def test_a_step_of_another_writer_is_not_what_is_in_memory(tmp_path: Path) -> No
         one.save(2, states[2])
     one.save(3, states[3])
     assert [one.info(step).parent for step in range(4)] == [None, 0, None, 2]
-    for step in range(4):
-        assert_same(one.restore(step), states[step])
+    assert_restores(one, states, range(4))
 
 
 def test_steps_that_were_rolled_back_elsewhere_are_missed(tmp_path: Path) -> None:
     states = walk(6)
     one = HistoryChain(tmp_path, policy="lossless")
-    for step in range(4):
-        one.save(step, states[step])
+    save_all(one, states, range(4))
     HistoryChain(tmp_path).rollback(1)
     with pytest.warns(
         LccodecWarning, match="keyframe instead of a delta: step 3, which was saved last, is missing"
@@ -82,8 +80,7 @@ def test_a_latest_checkpoint_that_was_written_anew_is_as_good(tmp_path: Path, po
     """The files have changed, and the state has not: what is in memory is still the reference."""
     states = walk(6)
     chain = HistoryChain(tmp_path, policy)
-    for step in range(4):
-        chain.save(step, states[step])
+    save_all(chain, states, range(4))
     arrays = chain._writer._saver._latest.arrays if chain._writer._saver._latest else None
     other = HistoryChain(tmp_path)
     other.prune(Keep(latest=1), rewrite=True) if how == "prune" else other.compact(keyframe_every=1)
@@ -107,8 +104,7 @@ def test_a_damaged_latest_checkpoint_does_not_stop_a_run(
 ) -> None:
     states = walk(5)
     chain = HistoryChain(tmp_path, policy="lossless")
-    for step in range(2):
-        chain.save(step, states[step])
+    save_all(chain, states, range(2))
     chain.close() if reopened else chain._writer._saver.forget()
     flip(tmp_path / NAMES[1], place)
     chain = HistoryChain(tmp_path, policy="lossless") if reopened else chain
@@ -117,8 +113,7 @@ def test_a_damaged_latest_checkpoint_does_not_stop_a_run(
     chain.save(3, states[3])  # and goes on from there
     assert chain.info(2).parent is None
     assert chain.info(3).parent == 2
-    for step in (0, 2, 3):
-        assert_same(chain.restore(step), states[step])
+    assert_restores(chain, states, (0, 2, 3))
 
 
 @pytest.mark.parametrize("step", [0, 1, 2])
@@ -154,8 +149,7 @@ def test_looking_at_the_links_takes_one_small_read_of_each(
 ) -> None:
     states = walk(6, shape=(100, 100))
     chain = HistoryChain(tmp_path, policy="lc-3")
-    for step in range(5):
-        chain.save(step, states[step])
+    save_all(chain, states, range(5))
     reads: list[int] = []
     read = os.pread
     monkeypatch.setattr(os, "pread", lambda fd, size, at: (reads.append(size), read(fd, size, at))[1])

@@ -14,6 +14,7 @@ from lccodec.workers.crew import Threads
 
 from ...support.directories import entries
 from ...support.paths import checkpoint_path
+from ...support.walks import save_all
 
 
 def test_warnings_are_at_the_line_that_saves(tmp_path: Path) -> None:
@@ -53,8 +54,7 @@ def test_a_state_that_lost_its_reference_twice_is_kept_in_the_exact_file(
     rng = np.random.default_rng(0)
     states = [{"weight": rng.standard_normal(1000).astype(np.float32)} for _ in range(5)]
     chain = Chain(tmp_path, policy="lc-3", exact_every=exact_every)
-    for step in range(3):
-        chain.save(step, states[step])
+    save_all(chain, states, range(3))
     monkeypatch.setattr(saver, "held_together", _gone)
     with pytest.warns(LccodecWarning) as told:
         chain.save(3, states[3])

@@ -13,7 +13,7 @@ from lccodec import ArgumentError, ChainError, FormatError, LccodecError
 from lccodec.container.checkpoint import open_bytes
 
 from ...support.strategies import ALL_DTYPES, installed, random_array
-from ...support.walks import assert_same, walk
+from ...support.walks import assert_same, save_all, walk
 
 
 @pytest.mark.slow
@@ -54,8 +54,7 @@ def test_a_state_of_any_form(value: object) -> None:
 
 def test_a_delta_alone_says_what_it_lacks(tmp_path: Path) -> None:
     with lccodec.Chain(tmp_path) as chain:
-        for step, state in enumerate(walk(2)):
-            chain.save(step, state)
+        save_all(chain, walk(2))
     path = tmp_path / "000000000001.lcc.h5"
     assert lccodec.load_file(path)["epoch"] == 1  # its parent lies beside it
     with pytest.raises(ChainError, match="step 0, is not at hand"):
@@ -197,8 +196,7 @@ def test_a_delta_in_memory_to_a_state_of_another_form(tmp_path: Path) -> None:
     after = {"b": np.zeros((2, 0)), "d": [np.ones(3), None], "a": np.ones((3, 1))}
     assert_same(lccodec.load(lccodec.save(after, reference=before), reference=before), after)
     with lccodec.Chain(tmp_path) as chain:
-        for step, state in enumerate(walk(2)):
-            chain.save(step, state)
+        save_all(chain, walk(2))
     data = (tmp_path / "000000000001.lcc.h5").read_bytes()
     with pytest.raises(ChainError, match="is not the parent"):
         lccodec.load(data, reference=before)

@@ -31,7 +31,7 @@ from ...support.directories import entries
 from ...support.processes import children, is_running
 from ...support.systems import Faulty
 from ...support.tuning import tune
-from ...support.walks import assert_same, walk
+from ...support.walks import assert_same, save_all, walk
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no locks of this kind")
 
@@ -95,8 +95,7 @@ def test_a_second_writer_is_told_who_the_first_is(tmp_path: Path, how: str) -> N
 def test_what_others_may_do_meanwhile(tmp_path: Path) -> None:
     """Read, pin, thin out, fork; but not take away what the writer goes on from."""
     with HistoryChain(tmp_path / "run", "lossless") as chain:
-        for step in range(5):
-            chain.save(step, STATES[step])
+        save_all(chain, STATES, range(5))
         chain.rollback(3)
     with writer(tmp_path / "run"):
         assert chain.restore(3)["epoch"] == 3
@@ -224,8 +223,7 @@ def test_one_chain_of_a_process_saves_at_a_time(
         monkeypatch.setattr(background, "find_obstacle", lambda _: "a thread saves")
         monkeypatch.setattr(background, "has_lock", lambda: False)  # which would warn of that
     one, go_on = Chain(tmp_path, "lossless"), threading.Event()
-    for step in range(3):
-        one.save(step, STATES[step])
+    save_all(one, STATES, range(3))
     one.rollback(1)
     future = one.save_async(2, STATES[2], progress=lambda *_: go_on.wait())
     if dropped:

@@ -21,7 +21,7 @@ from lccodec.container.system import Address
 from lccodec.errors import ChainError
 
 from ....support.tuning import tune
-from ....support.walks import assert_same, walk
+from ....support.walks import assert_restores, assert_same, walk
 
 SAVER = """
 import sys, lccodec
@@ -59,8 +59,7 @@ def test_chains_of_one_process_take_turns(place: str) -> None:
     with lccodec.Chain(place, "lossless") as one, lccodec.Chain(place, "lossless") as two:
         for step, state in enumerate(states):
             (one, two)[step % 2].save(step, state)
-    for step, state in enumerate(states):
-        assert_same(lccodec.Chain(place).restore(step), state)
+    assert_restores(lccodec.Chain(place), states, range(len(states)))
     assert place not in module._shared
 
 

@@ -25,7 +25,7 @@ from lccodec.parallel import PIECE
 
 from ....support.profiles import examples
 from ....support.tuning import tune
-from ....support.walks import assert_same
+from ....support.walks import assert_same, save_all
 
 
 @pytest.fixture
@@ -216,8 +216,7 @@ def test_a_mirror_is_compared_by_what_it_stores(
     """Repair from a mirror whose objects have rotted brings nothing; the cache has them whole."""
     home = tmp_path / "home"
     with lccodec.Chain(home, "lossless", keyframe_every=4, mirror=(aside := f"{run}-mirror")) as chain:
-        for step, state in enumerate(states):
-            chain.save(step, state)
+        save_all(chain, states)
     assert lccodec.validate(aside, deep=True) == []
     assert_same(lccodec.Chain(aside).restore(), states[-1])
     rot(aside)

@@ -23,7 +23,7 @@ from ....support.buckets import Proxy, Request
 from ....support.mirrors import chain_files, wait_for
 from ....support.segments import STATES, run_of
 from ....support.tuning import tune
-from ....support.walks import assert_same
+from ....support.walks import assert_same, save_all
 
 
 @pytest.fixture(autouse=True)
@@ -75,8 +75,7 @@ def test_a_mirror_in_a_bucket(place: str, tmp_path: Path) -> None:
 
 def test_a_chain_in_a_bucket_with_a_mirror_in_a_directory(place: str, tmp_path: Path) -> None:
     with lccodec.Chain(place, "lc-3", mirror=tmp_path / "m") as chain:
-        for step in range(4):
-            chain.save(step, STATES[step])
+        save_all(chain, STATES, range(4))
     assert chain_files(tmp_path / "m") == files_of(place)
     connect(Address.of(place)).remove(["000000000002.lcc.h5", "exact.lcc.h5"])
     with lccodec.Chain(place, mirror=tmp_path / "m") as chain:
@@ -87,8 +86,7 @@ def test_a_chain_in_a_bucket_with_a_mirror_in_a_directory(place: str, tmp_path: 
 def test_the_newest_step_of_a_bucket_mends_itself(place: str) -> None:
     """From its exact file, without a mirror: there is no parity in a bucket."""
     with lccodec.Chain(place, "lc-3") as chain:
-        for step in range(3):
-            chain.save(step, STATES[step])
+        save_all(chain, STATES, range(3))
         backend = connect(Address.of(place))._backend
         name = "000000000002.lcc.h5"
         objects = [each for each in backend.objects() if each.key.startswith(f"{name}/")]
@@ -166,8 +164,7 @@ def test_an_outage_of_many_saves(run: str, proxy: Proxy, tmp_path: Path) -> None
         with run_of(tmp_path / "run", 2, newest="exact", mirror=run) as chain:
             wait_for(chain)
             proxy.rule = lambda _: "cut"
-            for step in range(2, 10):
-                chain.save(step, STATES[step])
+            save_all(chain, STATES, range(2, 10))
             assert chain.mirrors[0].files == 9
             proxy.clear()
             proxy.rule = lambda _: None

@@ -20,7 +20,7 @@ from lccodec.errors import ChainError, LccodecError
 
 from ....support.buckets import Proxy, Request
 from ....support.profiles import LONG
-from ....support.walks import assert_same, walk
+from ....support.walks import assert_restores, assert_same, save_all, walk
 
 ROOT = Path(__file__).parents[4]
 FAULTS = 500 if LONG else 40
@@ -57,8 +57,7 @@ def test_a_run_with_faults_is_as_one_without(run: str, proxy: Proxy) -> None:
         proxy.done.clear()
         proxy.rule = at_random(seed, 0.2, FAULTS - done)
         with lccodec.Chain(where, "lc-3", keyframe_every=3) as chain:
-            for step, state in enumerate(states):
-                chain.save(step, state)
+            save_all(chain, states)
             chain.prune(lccodec.Keep(latest=4))
             assert_same(chain.restore(), states[-1])
             lossy = [chain.restore(step, exact=False) for step in chain.steps]
@@ -87,8 +86,7 @@ def test_a_store_that_is_away_holds_no_loop_up(run: str, proxy: Proxy) -> None:
         assert [bool(futures[step].result()) for step in pending] == [True, True]
         assert chain.pending == []
         assert chain.steps == [0, 1, 2]
-    for step in (0, 1, 2):
-        assert_same(lccodec.Chain(run).restore(step), states[step])
+    assert_restores(lccodec.Chain(run), states, (0, 1, 2))
 
 
 def test_an_outage_that_lasts_is_an_error(run: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:

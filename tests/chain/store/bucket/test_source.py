@@ -20,7 +20,7 @@ from lccodec.container.system import Address
 
 from ....support.buckets import Proxy
 from ....support.tuning import tune
-from ....support.walks import assert_same, walk
+from ....support.walks import assert_same, save_all, walk
 
 
 @pytest.fixture
@@ -122,8 +122,7 @@ def test_large_states_come_in_rounds_that_fit_in_memory(
 
 def test_the_steps_are_in_the_listing(run: str, proxy: Proxy, rounds: list[int]) -> None:
     with lccodec.Chain(run, "lossless", keyframe_every=2, newest="exact") as chain:
-        for step, state in enumerate(walk(5)):
-            chain.save(step, state)
+        save_all(chain, walk(5))
     proxy.clear()
     rounds.clear()
     chain = lccodec.Chain(run)

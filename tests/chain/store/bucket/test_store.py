@@ -31,7 +31,7 @@ from lccodec.errors import ArgumentError, ChainError, StorageError
 
 from ....support.buckets import BUCKET, environment, moto
 from ....support.tuning import tune
-from ....support.walks import NAMES, assert_same, walk
+from ....support.walks import NAMES, assert_same, save_all, walk
 
 
 def store_of(place: str) -> BucketStore:
@@ -46,8 +46,7 @@ def test_a_chain_is_saved_and_restored(place: str) -> None:
     states = walk(5)
     with lccodec.Chain(place, policy="balanced", keyframe_every=2) as chain:
         assert chain.latest is None
-        for step, state in enumerate(states):
-            chain.save(step, state)
+        save_all(chain, states)
         assert_same(chain.restore(), states[-1])
     chain = lccodec.Chain(place)
     assert chain.steps == [0, 1, 2, 3, 4]
@@ -73,8 +72,7 @@ def test_another_server_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_files_are_those_of_a_directory(place: str, tmp_path: Path) -> None:
     for where in (place, tmp_path / "run"):
         with lccodec.Chain(where, policy="lc-3", keyframe_every=2) as chain:
-            for step, state in enumerate(walk(4)):
-                chain.save(step, state)
+            save_all(chain, walk(4))
     remote, local = store_of(place).snapshot(), DirectoryStore(tmp_path / "run")
     assert remote.steps() == local.steps()
     for name in [*local.steps().values(), "exact.lcc.h5"]:
@@ -98,8 +96,7 @@ def test_saves_in_the_background_arrive_in_order(place: str) -> None:
 
 def test_an_overwritten_file_keeps_one_commit(place: str) -> None:
     with lccodec.Chain(place, policy="lc-3") as chain:
-        for step, state in enumerate(walk(3)):
-            chain.save(step, state)
+        save_all(chain, walk(3))
     commits = [key for key in keys(place) if key.startswith("exact") and key.count(".") == 2]
     assert commits == ["exact.lcc.h5/2"]
 
@@ -145,8 +142,7 @@ def test_data_without_a_commit_goes_when_it_is_old(place: str, monkeypatch: pyte
 
 def test_what_is_pruned_leaves_the_listing_first(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with lccodec.Chain(place, policy="lossless", keyframe_every=0) as chain:
-        for step, state in enumerate(walk(4)):
-            chain.save(step, state)
+        save_all(chain, walk(4))
         gone = chain.prune(lccodec.Keep(latest=2))
         assert gone.removed == (0, 1)
         assert chain.steps == [2, 3]
@@ -161,8 +157,7 @@ def test_what_is_pruned_leaves_the_listing_first(place: str, monkeypatch: pytest
 def test_a_reader_of_a_pruned_step_gets_the_usual_error(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MIN_AGE_SECONDS", -60.0)
     with lccodec.Chain(place, policy="lossless", keyframe_every=0) as chain:
-        for step, state in enumerate(walk(3, shape=(99, 99))):
-            chain.save(step, state)
+        save_all(chain, walk(3, shape=(99, 99)))
         with lccodec.open(place, step=0) as file:
             chain.prune(lccodec.Keep(latest=1))
             with pytest.raises(ChainError, match="was pruned while it was read"):
@@ -171,8 +166,7 @@ def test_a_reader_of_a_pruned_step_gets_the_usual_error(place: str, monkeypatch:
 
 def test_pins_keep_steps(place: str) -> None:
     with lccodec.Chain(place, policy="lossless", keyframe_every=0) as chain:
-        for step, state in enumerate(walk(4)):
-            chain.save(step, state)
+        save_all(chain, walk(4))
         chain.pin(1)
         assert lccodec.Chain(place).pins == [1]
         assert chain.prune(lccodec.Keep(latest=1)).removed == (0, 2)
@@ -205,8 +199,7 @@ def test_a_step_that_exists_is_refused(place: str) -> None:
 
 def test_missing_data_is_told(place: str) -> None:
     with lccodec.Chain(place, policy="lossless", keyframe_every=0) as chain:
-        for step, state in enumerate(walk(2)):
-            chain.save(step, state)
+        save_all(chain, walk(2))
     store = store_of(place)
     store._backend.delete(key for key in keys(place) if key.startswith(f"{NAMES[0]}/0."))
     with pytest.raises(StorageError, match="its data is missing in the bucket"):
@@ -223,8 +216,7 @@ def content(store: Store) -> dict[str, bytes]:
 def test_a_fork_into_a_bucket_within_one_and_back(place: str, tmp_path: Path) -> None:
     states = walk(5)
     with lccodec.Chain(tmp_path / "run", "lc-3", keyframe_every=2) as chain:
-        for step, state in enumerate(states):
-            chain.save(step, state)
+        save_all(chain, states)
         assert chain.fork(place, 4) == [3, 4]
         assert chain.fork(place, 4) == [3, 4]  # the same once more
         with pytest.raises(ArgumentError, match="holds a chain"):
@@ -264,8 +256,7 @@ def test_what_is_copied_into_a_bucket_is_verified_there(tmp_path: Path) -> None:
 def test_a_fork_of_an_interpolated_step(tmp_path: Path) -> None:
     states = walk(9)
     with lccodec.Chain(tmp_path / "run", "lc-3", hindsight=4) as chain:
-        for step, state in enumerate(states):
-            chain.save(step, state)
+        save_all(chain, states)
         before = chain.restore(2)
         place = f"memory://{tmp_path.name}/fork"
         assert chain.fork(place, 2)[-1] == 2
@@ -277,8 +268,7 @@ def test_a_fork_of_an_interpolated_step(tmp_path: Path) -> None:
 
 def test_a_bundle_is_taken_apart_into_a_bucket(place: str, tmp_path: Path) -> None:
     with lccodec.Chain(tmp_path / "run", "lc-3", keyframe_every=2) as chain:
-        for step, state in enumerate(walk(4)):
-            chain.save(step, state)
+        save_all(chain, walk(4))
     lccodec.bundle(tmp_path / "run", tmp_path / "run.lcc")
     assert lccodec.unbundle(tmp_path / "run.lcc", place) == [0, 1, 2, 3]
     store_of(place).remove([checkpoint_name(3)])
@@ -295,8 +285,7 @@ def test_a_bundle_is_taken_apart_into_a_bucket(place: str, tmp_path: Path) -> No
 def test_a_run_is_compacted_into_a_bucket(place: str, tmp_path: Path, options: dict[str, Any]) -> None:
     states = walk(4)
     with lccodec.Chain(tmp_path / "run", keyframe_every=0) as chain:
-        for step, state in enumerate(states):
-            chain.save(step, state)
+        save_all(chain, states)
         found = chain.compact(directory=place, keyframe_every=9, **options)
         assert found.after < found.before
     assert lccodec.validate(place, deep=True) == []
@@ -320,8 +309,7 @@ def test_objects_of_others_stay(place: str, monkeypatch: pytest.MonkeyPatch) -> 
     for key in FOREIGN:
         backend.put_if_absent(key, key.encode())
     with lccodec.Chain(place, "lc-3", keyframe_every=2) as chain:
-        for step, state in enumerate(walk(5)):
-            chain.save(step, state)
+        save_all(chain, walk(5))
         chain.pin(1)
         chain.rollback(2)
         chain.undo_rollback()
@@ -367,8 +355,7 @@ with lccodec.Chain("memory://run", "lossless") as chain:
 
 def test_what_was_cut_short_is_not_there_and_goes_later(place: str) -> None:
     with lccodec.Chain(place, "lossless") as chain:
-        for step, state in enumerate(walk(4)):
-            chain.save(step, state)
+        save_all(chain, walk(4))
         store = connect(Address.of(place))
         backend, shelf = store._backend, store.shelf()
         name = shelf.add(1, [*store.checkpoints().values()][2:], [3])
@@ -386,8 +373,7 @@ def test_what_was_cut_short_is_not_there_and_goes_later(place: str) -> None:
 
 def test_a_rollback_that_was_cut_short_is_finished(place: str) -> None:
     with lccodec.Chain(place, "lossless") as chain:
-        for step, state in enumerate(walk(4)):
-            chain.save(step, state)
+        save_all(chain, walk(4))
         store = connect(Address.of(place))
         name = store.shelf().add(1, [*store.checkpoints().values()][2:], [])
         with store.locked() as held:
@@ -482,8 +468,7 @@ def test_averages_of_a_bucket(chain: str) -> None:
 def test_a_group_is_settled_in_a_bucket(place: str) -> None:
     states = walk(9)
     with lccodec.Chain(place, "lc-3", hindsight=4) as saved:
-        for step, state in enumerate(states):
-            saved.save(step, state)
+        save_all(saved, states)
     kinds = [lccodec.Chain(place).info(step).kind for step in range(9)]
     assert kinds.count("interpolated") == 6
     assert lccodec.validate(place, deep=True) == []
@@ -492,8 +477,7 @@ def test_a_group_is_settled_in_a_bucket(place: str) -> None:
 
 def test_a_chain_thins_itself_out(place: str) -> None:
     with lccodec.Chain(place, "lossless", keyframe_every=0, keep=lccodec.Keep(latest=2)) as saved:
-        for step, state in enumerate(walk(5)):
-            saved.save(step, state)
+        save_all(saved, walk(5))
         assert saved.steps == [3, 4]
 
 

@@ -21,7 +21,7 @@ from lccodec.container.system import Address
 from lccodec.errors import LccodecError, StorageError
 
 from ....support.tuning import tune
-from ....support.walks import assert_same, walk
+from ....support.walks import assert_restores, assert_same, save_all, walk
 from ....support.web import Site, web_server
 
 #: Bytes that a server may have sent before a client that reads no more has closed the connection.
@@ -39,8 +39,7 @@ def states(site: Site) -> list[dict[str, Any]]:
     """The states of a chain that the server has at ``/run``."""
     states, run = walk(4), f"memory://{secrets.token_hex(6)}/run"
     with lccodec.Chain(run, "lossless", keyframe_every=3) as chain:
-        for step, state in enumerate(states):
-            chain.save(step, state)
+        save_all(chain, states)
         chain.pin(1)
     site.copy(run, "/run")
     return states
@@ -60,8 +59,7 @@ def test_a_chain_is_read(site: Site, states: list[dict[str, Any]]) -> None:
     chain = lccodec.Chain(run)
     assert chain.steps == [0, 1, 2, 3]
     assert chain.pins == [1]
-    for step, state in enumerate(states):
-        assert_same(chain.restore(step), state)
+    assert_restores(chain, states, range(len(states)))
     assert lccodec.validate(run, deep=True) == []
     with pytest.raises(StorageError, match="can only be read"):
         chain.save(4, states[0])
@@ -71,8 +69,7 @@ def test_a_chain_is_read_from_another_server(run: str, endpoints: dict[str, str]
     """From a server that lists folders and sends ranges; nothing is written there."""
     states = walk(4)
     with lccodec.Chain(run, "lc-3", keyframe_every=2) as chain:
-        for step, state in enumerate(states):
-            chain.save(step, state)
+        save_all(chain, states)
     address = run.replace("s3:/", endpoints["web"])
     web = lccodec.Chain(address)
     assert web.steps == [0, 1, 2, 3]
