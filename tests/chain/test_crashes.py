@@ -7,7 +7,7 @@ all states; otherwise a sample is tried.
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import pytest
 
 from lccodec import Chain, Keep, LccodecWarning, bundle, unbundle
 from lccodec.chain.save import background
-from lccodec.constants import PAYLOAD_OFFSET
+from lccodec.constants import PAYLOAD_OFFSET, ROLLED_BACK_NAME, TEMPORARY_PREFIX
 
 from ..support.crashes import Replay, tried
 from ..support.damage import flip
@@ -41,11 +41,17 @@ class Verb:
         Where that chain is, or that bundle.
     before
         What is there before; by default a chain of six steps in ``run``.
+    kept
+        The steps that are in ``run`` at every moment.
+    loses
+        Whether steps may go: otherwise each is in ``run``, or set aside.
     """
 
     act: Callable[[Path, Replay], object]
     result: str = "run"
     before: Callable[[Path], object] = lambda root: six_steps(root / "run")
+    kept: Iterable[int] = ()
+    loses: bool = True
 
 
 def six_steps(directory: Path, **options: Any) -> None:
@@ -121,16 +127,41 @@ VERBS = {
     "save, parity": Verb(
         lambda root, replay: saved(root / "new" / "run", replay, parity=1), "new/run", lambda _: None
     ),
-    "prune": Verb(told(lambda root: Chain(root / "run").prune(Keep(latest=1)), 3, 4, 5)),
-    "prune, rewrite": Verb(told(lambda root: Chain(root / "run").prune(Keep(latest=1), rewrite=True), 5)),
-    "compact": Verb(told(lambda root: Chain(root / "run").compact(keyframe_every=0), *range(6))),
-    "compact elsewhere": Verb(
-        told(lambda root: Chain(root / "run").compact(directory=root / "new" / "run"), *range(6)), "new/run"
+    "prune": Verb(told(lambda root: Chain(root / "run").prune(Keep(latest=1)), 3, 4, 5), kept=(3, 4, 5)),
+    "prune, rewrite": Verb(
+        told(lambda root: Chain(root / "run").prune(Keep(latest=1), rewrite=True), 5), kept=(5,)
     ),
-    "rollback": Verb(told(lambda root: Chain(root / "run").rollback(3), *range(4))),
-    "rollback, delete": Verb(told(lambda root: Chain(root / "run").rollback(3, delete=True), *range(4))),
-    "undo": Verb(told(lambda root: Chain(root / "run").undo_rollback(), *range(6)), before=rolled_back),
-    "fork": Verb(told(lambda root: Chain(root / "run").fork(root / "new" / "run", 4), 3, 4), "new/run"),
+    "compact": Verb(
+        told(lambda root: Chain(root / "run").compact(keyframe_every=0), *range(6)), kept=range(6)
+    ),
+    "compact, fewer keyframes": Verb(
+        told(lambda root: Chain(root / "run").compact(keyframe_every=8), *range(6)), kept=range(6)
+    ),
+    "compact elsewhere": Verb(
+        told(lambda root: Chain(root / "run").compact(directory=root / "new" / "run"), *range(6)),
+        "new/run",
+        kept=range(6),
+    ),
+    "rollback": Verb(
+        told(lambda root: Chain(root / "run").rollback(3), *range(4)), kept=range(4), loses=False
+    ),
+    "rollback, delete": Verb(
+        told(lambda root: Chain(root / "run").rollback(3, delete=True), *range(4)), kept=range(4)
+    ),
+    "undo": Verb(
+        told(lambda root: Chain(root / "run").undo_rollback(), *range(6)),
+        before=rolled_back,
+        kept=range(4),
+        loses=False,
+    ),
+    "delete_rolled_back": Verb(
+        told(lambda root: Chain(root / "run").delete_rolled_back(), *range(4)),
+        before=rolled_back,
+        kept=range(4),
+    ),
+    "fork": Verb(
+        told(lambda root: Chain(root / "run").fork(root / "new" / "run", 4), 3, 4), "new/run", kept=range(6)
+    ),
     "bundle": Verb(told(lambda root: bundle(root / "run", root / "run.lcc"), *range(6)), "run.lcc"),
     "bundle again": Verb(
         told(lambda root: bundle(root / "run", root / "run.lcc"), *range(6)), "run.lcc", bundled
@@ -138,9 +169,9 @@ VERBS = {
     "unbundle": Verb(
         told(lambda root: unbundle(root / "run.lcc", root / "new" / "run"), *range(6)), "new/run", bundled
     ),
-    "protect": Verb(told(lambda root: Chain(root / "run").protect(1), *range(6))),
+    "protect": Verb(told(lambda root: Chain(root / "run").protect(1), *range(6)), kept=range(6)),
     "repair": Verb(told(lambda root: Chain(root / "run").repair(), *range(6)), before=damaged),
-    "mirror": Verb(mirrored, "copies/run"),
+    "mirror": Verb(mirrored, "copies/run", kept=range(6)),
 }
 
 #: The steps that are not as they were saved before the verb: it mends them.
@@ -161,6 +192,18 @@ def check_chain(place: Path, steps: list[int], spared: set[int]) -> None:
         assert_same(chain.restore(), STATES[chain.steps[-1]])
 
 
+def check_kept(run: Path, verb: Verb) -> None:
+    """Hold what stays at every moment, and what is set aside, against what there was."""
+    chain, base = Chain(run), run / ROLLED_BACK_NAME
+    asides = [Chain(path) for path in base.glob("*") if not path.name.startswith(TEMPORARY_PREFIX)]
+    assert set(verb.kept) <= set(chain.steps)
+    assert chain.steps[-1:] != [5] or 5 not in verb.kept or chain.info(5).exact
+    for aside in asides:
+        assert_restores(aside, STATES, exact=False)
+        assert aside.steps == [3, 4, 5] or verb is VERBS["undo"]
+    assert verb.loses or {*chain.steps}.union(*(aside.steps for aside in asides)) == set(range(6))
+
+
 def goes_on(place: Path) -> None:
     """The next use works."""
     with Chain(place, "lossless") as chain:
@@ -169,11 +212,14 @@ def goes_on(place: Path) -> None:
         assert_same(chain.restore(), STATES[following])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", VERBS)
-def test_no_crash_of_a_verb_harms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+@pytest.fixture(autouse=True)
+def _one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "find_obstacle", lambda _: "a replay sees one process")
-    verb, root = VERBS[name], tmp_path / "root"
+
+
+def bad_states(root: Path, name: str, **options: Any) -> list[str]:
+    """The states that crashes of a verb leave and that are not as they should be."""
+    verb = VERBS[name]
     root.mkdir()
     verb.before(root)
 
@@ -181,6 +227,8 @@ def test_no_crash_of_a_verb_harms(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         steps = reported[-1] if reported else []
         spared = set() if reported else DAMAGED.get(name, set())
         check_chain(place / verb.result, steps, spared)
+        if (place / "run").is_dir():
+            check_kept(place / "run", verb)
         for run in {place / "run", place / verb.result}:
             if run.is_dir():
                 check_chain(run, [], spared)
@@ -189,4 +237,22 @@ def test_no_crash_of_a_verb_harms(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LccodecWarning)
-        assert tried(root, lambda replay: verb.act(root, replay), check, most=SAMPLE) == []
+        return tried(root, lambda replay: verb.act(root, replay), check, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VERBS)
+def test_no_crash_of_a_verb_harms(tmp_path: Path, name: str) -> None:
+    assert bad_states(tmp_path / "root", name, most=SAMPLE) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "ignore"),
+    [
+        *(("compact", "sync"), ("prune, rewrite", "sync"), ("prune, rewrite", "sync directory")),
+        *((name, "sync directory") for name in ("prune", "rollback", "undo")),
+    ],
+)
+def test_a_flush_that_is_missing_is_found(tmp_path: Path, name: str, ignore: str) -> None:
+    assert len(bad_states(tmp_path / "root", name, ignore=ignore)) == 1

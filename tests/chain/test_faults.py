@@ -121,6 +121,7 @@ def check_chain(directory: Path, kept: range | tuple[int, ...] = ()) -> list[int
     """Hold all steps of a chain against what was saved."""
     chain = Chain(directory)
     assert set(kept) <= set(chain.steps)
+    assert STEPS[-1] not in kept or chain.info(STEPS[-1]).exact
     assert_restores(chain, STATES, exact=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LccodecWarning)  # the exact file may be of a step that is gone

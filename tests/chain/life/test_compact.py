@@ -17,7 +17,6 @@ from lccodec import (
     Chain,
     ChainError,
     DataError,
-    LccodecError,
     LccodecWarning,
     StorageError,
     validate,
@@ -29,11 +28,10 @@ from lccodec.constants import EXACT_NAME, PAYLOAD_OFFSET
 from lccodec.container.checkpoint import CheckpointWriter, open_checkpoint
 
 from ...support.chains import HistoryChain
-from ...support.crashes import hold
 from ...support.damage import flip
 from ...support.directories import entries
 from ...support.systems import Faulty
-from ...support.walks import assert_restores, assert_same, save_all, walk
+from ...support.walks import assert_restores, assert_same, walk
 
 SETTLED_STATES = walk(6, shape=(20, 30))
 NAME = "{:012d}.lcc.h5"
@@ -177,26 +175,6 @@ def test_errors_leave_the_old_file(chain: Chain, monkeypatch: pytest.MonkeyPatch
     assert {p.name: p.read_bytes() for p in entries(chain.directory)} == before
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("ignore", ["", "sync"])
-def test_no_crash_of_a_rewriting_changes_a_state(chain: Chain, ignore: str) -> None:
-    expected = rewritten_history(chain)
-
-    def check(_: bool, place: Path) -> bool:
-        try:
-            assert_same(rewritten_history(HistoryChain(place)), expected)
-            assert_same(HistoryChain(place).restore(), SETTLED_STATES[4])
-        except (AssertionError, LccodecError):
-            return False
-        return True
-
-    def work(system: Any) -> None:
-        rewrite(DirectoryStore(chain.directory, system), 2, None)
-        rewrite(DirectoryStore(chain.directory, system), 4, 1)
-
-    hold(chain.directory, work, check, ignore, above=6)
-
-
 STATES = walk(9, shape=(40, 30))
 
 
@@ -323,26 +301,6 @@ def test_what_is_broken_stays(tmp_path: Path) -> None:
     assert len(caught) == 2  # and 6, which would be a delta to what needs 3
     assert 3 not in [each.step for each in found.rewritten]
     assert_restores(chain, STATES, (0, 1, 2, 6, 7, 8))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("ignore", ["", "sync"])
-@pytest.mark.parametrize("every", [1, 8])
-def test_no_crash_changes_a_state(tmp_path: Path, every: int, ignore: str) -> None:
-    states = walk(5, shape=(6, 5))
-    chain = Chain(tmp_path / "run", "lossless", keyframe_every=2, newest="exact")
-    save_all(chain, states)
-
-    def check(_: bool, place: Path) -> bool:
-        try:
-            assert_same(history(Chain(place)), states)
-            assert_same(Chain(place).restore(), states[-1])
-        except (AssertionError, LccodecError):
-            return False
-        return Chain(place).info().exact
-
-    work = lambda system: compact(DirectoryStore(chain.directory, system), every)  # noqa: E731
-    hold(chain.directory, work, check, ignore, above=4)
 
 
 def test_a_full_disk(tmp_path: Path) -> None:

@@ -31,14 +31,13 @@ from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.checkpoint import CheckpointReader
 from lccodec.container.folder import Folder
 from lccodec.container.scalars import numbers_of
-from lccodec.container.system import SYSTEM, System
 
 from ...support.chains import HistoryChain
-from ...support.crashes import broken, hold
+from ...support.crashes import broken
 from ...support.damage import flip
 from ...support.directories import entries
 from ...support.segments import STATES, Parentless, all_restore, run_of
-from ...support.systems import Faulty, attempts
+from ...support.systems import Faulty
 from ...support.walks import assert_same, save_all, walk
 
 FILES = range(0, 50, 5)
@@ -467,22 +466,6 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert all_restore(tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("ignore", ["", "sync", "sync directory"])
-def test_no_crash_loses_what_is_written_anew(tmp_path: Path, ignore: str) -> None:
-    run_of(tmp_path / "run", newest="exact")
-
-    def check(done: bool, place: Path) -> bool:
-        steps = Chain(place).steps
-        sound = all_restore(place) and {4, 7, 8} <= set(steps) and Chain(place).info(8).exact
-        return sound and (not done or steps == [4, 7, 8])
-
-    def work(system: Any) -> None:
-        prune(DirectoryStore(tmp_path / "run", system), Keep(latest=2, steps=[4]), rewrite=True)
-
-    hold(tmp_path / "run", work, check, ignore, above=15)
-
-
 # --- damage, crashes, faults ----------------------------------------------------------------------
 
 
@@ -503,40 +486,7 @@ def test_a_parent_that_was_deleted_by_hand(tmp_path: Path) -> None:
     assert chain.steps == [5, 6, 7, 8]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("ignore", ["", "sync directory"])
-def test_no_crash_leaves_a_step_that_cannot_be_restored(tmp_path: Path, ignore: str) -> None:
-    run_of(tmp_path / "run").pin(1)
-
-    def check(done: bool, place: Path) -> bool:
-        steps = Chain(place).steps
-        return all_restore(place) and {0, 1, 6, 7, 8} <= set(steps) and (not done or len(steps) == 5)
-
-    def work(system: Any) -> None:
-        prune(DirectoryStore(tmp_path / "run", system), Keep(latest=1))
-
-    hold(tmp_path / "run", work, check, ignore, above=6)
-
-
 def test_parents_that_go_with_their_children_are_found(tmp_path: Path) -> None:
     run_of(tmp_path / "run")
     work = lambda system: prune(Parentless(tmp_path / "run", system), Keep(latest=1))  # noqa: E731
     assert broken(tmp_path / "run", work, lambda _, place: all_restore(place))[1] > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
-@pytest.mark.parametrize("sticky", [False, True])
-@pytest.mark.parametrize("rewrite", [False, True])
-def test_faults_at_every_operation(tmp_path: Path, code: int, sticky: bool, rewrite: bool) -> None:
-    run_of(tmp_path / "run", newest="exact")
-
-    def act(place: Path, system: System = SYSTEM) -> None:
-        prune(DirectoryStore(place, system), Keep(latest=1), rewrite=rewrite)
-
-    for place, _ in attempts(tmp_path / "run", act, code, sticky=sticky):
-        assert all_restore(place)
-        assert Chain(place).info(8).exact
-        act(place)
-        assert Chain(place).steps == ([8] if rewrite else [6, 7, 8])
-        assert sorted(path.name for path in entries(place))[-1] == "exact.lcc.h5"

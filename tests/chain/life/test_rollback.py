@@ -16,22 +16,20 @@ from lccodec import (
     Chain,
     ChainError,
     DataError,
-    LccodecError,
     LccodecWarning,
     StorageError,
     validate,
 )
-from lccodec.chain.life.rollback import delete_rolled_back, rollback, undo_rollback, verified_exact_step
+from lccodec.chain.life.rollback import rollback, verified_exact_step
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import EXACT_NAME, ROLLED_BACK_NAME
-from lccodec.container.system import SYSTEM, System
 from lccodec.policy.record import NewestMode
 
-from ...support.crashes import Replay, broken, hold, put
+from ...support.crashes import Replay, broken, put
 from ...support.mirrors import chain_files
 from ...support.profiles import LONG
 from ...support.segments import Parentless
-from ...support.systems import Faulty, attempts
+from ...support.systems import Faulty
 from ...support.walks import assert_restores, assert_same, is_so, save_all, walk
 
 STATES = walk(8, shape=(6, 5))
@@ -174,22 +172,6 @@ def all_restore(directory: Path) -> bool:
     return whole and is_so(lambda: assert_restores(chain, STATES, exact=False))
 
 
-def check(done: bool, place: Path) -> bool:
-    steps = Chain(place).steps
-    asides = [path for path in place.glob(f"{ROLLED_BACK_NAME}/*") if not path.name.startswith(".tmp-")]
-    whole = all(Chain(aside).steps == [3, 4, 5, 6] and all_restore(aside) for aside in asides)
-    kept = set(steps) if not asides else {*steps, *Chain(asides[0]).steps}
-    ended = steps == [0, 1, 2, 3, 4] and len(asides) == 1
-    return all_restore(place) and whole and kept == set(range(7)) and (ended or not done)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("ignore", ["", "sync directory"])
-def test_no_crash_loses_a_step(tmp_path: Path, exact_run: Path, ignore: str) -> None:
-    root = Path(shutil.copytree(exact_run, tmp_path / "run"))
-    hold(root, lambda system: rollback(DirectoryStore(root, system), 4), check, ignore, above=30)
-
-
 @pytest.mark.slow
 def test_parents_that_go_with_their_children_are_found(tmp_path: Path, exact_run: Path) -> None:
     root = Path(shutil.copytree(exact_run, tmp_path / "run"))
@@ -268,21 +250,6 @@ def test_a_full_disk_without_hard_links(tmp_path: Path, exact_run: Path) -> None
     assert Chain(place).steps == [0, 1, 2, 3, 4]
     assert all_restore(place / ROLLED_BACK_NAME / "0001-to-4")
     assert not healthy.descriptors
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EMFILE])
-@pytest.mark.parametrize("sticky", [False, True])
-def test_faults_at_every_operation(tmp_path: Path, exact_run: Path, code: int, sticky: bool) -> None:
-    root = Path(shutil.copytree(exact_run, tmp_path / "run"))
-
-    def act(place: Path, system: System = SYSTEM) -> None:
-        rollback(DirectoryStore(place, system), 4)
-
-    for place, _ in attempts(root, act, code, sticky=sticky):
-        assert all_restore(place)
-        act(place)
-        assert Chain(place).steps == [0, 1, 2, 3, 4]
 
 
 @pytest.fixture(name="chain")
@@ -417,41 +384,3 @@ def test_the_step_of_an_exact_file(tmp_path: Path) -> None:
 
 
 # --- crashes --------------------------------------------------------------------------------------
-
-
-def restores(directory: Path) -> bool:
-    chain = Chain(directory)
-    try:
-        assert_restores(chain, STATES, exact=False)
-    except (AssertionError, LccodecError):
-        return False
-    return True
-
-
-def whole_asides(place: Path) -> list[Path]:
-    base = place / ROLLED_BACK_NAME
-    return [path for path in base.glob("*") if not path.name.startswith(".tmp-")]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("ignore", ["", "sync directory"])
-def test_no_crash_loses_what_comes_back(chain: Chain, ignore: str) -> None:
-    def check(done: bool, place: Path) -> bool:
-        steps, asides = Chain(place).steps, whole_asides(place)
-        there = {*steps, *(step for aside in asides for step in Chain(aside).steps)}
-        sound = restores(place) and all(map(restores, asides)) and there == set(range(7))
-        return sound and (not done or steps == list(range(7)))
-
-    work = lambda system: undo_rollback(DirectoryStore(chain.directory, system))  # noqa: E731
-    hold(chain.directory, work, check, ignore, above=30)
-
-
-@pytest.mark.slow
-def test_a_purge_that_is_cut_short_leaves_a_whole_chain_or_none(chain: Chain) -> None:
-    def check(done: bool, place: Path) -> bool:
-        asides = whole_asides(place)
-        whole = all(Chain(aside).steps == [3, 4, 5, 6] and restores(aside) for aside in asides)
-        return whole and restores(place) and Chain(place).steps == [0, 1, 2, 3, 4] and not (done and asides)
-
-    work = lambda system: delete_rolled_back(DirectoryStore(chain.directory, system), pinned=True)  # noqa: E731
-    hold(chain.directory, work, check, above=10)
