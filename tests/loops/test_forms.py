@@ -184,9 +184,7 @@ KINDS = {kind.name: kind for kind in ELEMENT_TYPES}
     st.sampled_from([0, 0.2, 1.0]),
     st.sampled_from(["low", "high", "new"]),
 )
-def test_interpolated(
-    name: str, size: int, seed: int, weight: int, share: float, into: str
-) -> None:
+def test_interpolated(name: str, size: int, seed: int, weight: int, share: float, into: str) -> None:
     kind = KINDS[name]
     other = "uint16" if name == "bfloat16" else name
     low, high = (random_array(other, (size,), seed + each, share).view(kind.bits) for each in range(2))

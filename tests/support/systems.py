@@ -4,8 +4,10 @@ import errno
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from lccodec.container.system import System
 from lccodec.errors import StorageError
@@ -32,30 +34,49 @@ OPERATIONS = (
 
 
 class Faulty(System):
-    """The real system, but for the operations that `fails` picks by name and number."""
+    """The real system, but for the operations that `fails` picks by name and number.
 
-    def __init__(self, code: int = 0, fails: Callable[[str, int], bool] = lambda *_: False) -> None:
+    They raise an `OSError` of a code, or an interrupt of a type.
+    """
+
+    def __init__(
+        self, code: int | type[BaseException] = 0, fails: Callable[[str, int], bool] = lambda *_: False
+    ) -> None:
         self.log: list[str] = []
         self.descriptors: set[int] = set()
         for name in OPERATIONS:
             setattr(self, name, self._wrap(name, code, fails))
 
-    def _wrap(self, name: str, code: int, fails: Callable[[str, int], bool]) -> Callable[..., Any]:
+    def _wrap(
+        self, name: str, code: int | type[BaseException], fails: Callable[[str, int], bool]
+    ) -> Callable[..., Any]:
+        real = getattr(System, name)
+
         def call(*arguments: Any) -> Any:
             self.log.append(name)
             failed = fails(name, len(self.log) - 1)
-            if failed and name != "close":
-                raise OSError(code, os.strerror(code))
-            result = getattr(System, name)(*arguments)
+            error = OSError(code, os.strerror(code)) if isinstance(code, int) else code()
+            if failed and (name != "close" or not isinstance(code, int)):
+                raise error
+            result = real(*arguments)
             if name == "open":
                 self.descriptors.add(result)
             if name == "close":
-                self.descriptors.remove(arguments[0])
+                self.descriptors.discard(arguments[0])
             if failed:  # a close that fails has closed the file all the same
-                raise OSError(code, os.strerror(code))
+                raise error
             return result
 
         return call
+
+
+@contextmanager
+def everywhere(system: System) -> Iterator[None]:
+    """Let every store have this system while the context lasts."""
+    with ExitStack() as stack:
+        for name in OPERATIONS:
+            stack.enter_context(mock.patch.object(System, name, staticmethod(getattr(system, name))))
+        yield
 
 
 def failing_at(position: int, *, sticky: bool = False, spared: str = "") -> Callable[[str, int], bool]:

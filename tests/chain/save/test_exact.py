@@ -6,8 +6,8 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -23,7 +23,6 @@ from lccodec.chain.store.directory import DirectoryStore, describe_exact
 from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.checkpoint import CheckpointWriter, open_checkpoint
 from lccodec.container.folder import Folder
-from lccodec.container.system import System
 from lccodec.inspect.examination import examine
 from lccodec.policy.record import check_newest
 from lccodec.policy.roles import Assignment
@@ -31,7 +30,7 @@ from lccodec.policy.roles import Assignment
 from ...support.checkpoints import unmeasured
 from ...support.damage import flip
 from ...support.directories import entries
-from ...support.systems import OPERATIONS
+from ...support.systems import Faulty, everywhere, failing_at
 from ...support.walks import assert_same, save_all, walk
 
 STATES = walk(8)
@@ -499,33 +498,6 @@ class Killed(BaseException):
     pass
 
 
-@contextmanager
-def counted(fails: Callable[[int, str], BaseException | None]) -> Iterator[tuple[list[str], set[int]]]:
-    """Ask before every call to the system, by its number and name, whether it raises."""
-    log: list[str] = []
-    descriptors: set[int] = set()
-
-    def wrapped(name: str, real: Callable[..., Any]) -> Any:
-        def call(*arguments: Any) -> Any:
-            log.append(name)
-            error = fails(len(log) - 1, name)
-            if error is not None:
-                raise error
-            result = real(*arguments)
-            if name == "open":
-                descriptors.add(result)
-            if name == "close":
-                descriptors.discard(arguments[0])
-            return result
-
-        return staticmethod(call)
-
-    with ExitStack() as stack:
-        for name in OPERATIONS:
-            stack.enter_context(mock.patch.object(System, name, wrapped(name, getattr(System, name))))
-        yield log, descriptors
-
-
 def check_directory(directory: Path, before: int, after: int, *, saved: bool) -> None:
     """Whatever has happened: the newest is there, exact or with a warning; nothing is broken."""
     chain = Chain(directory)
@@ -557,26 +529,21 @@ def copies(chain: Chain) -> Iterator[tuple[int, Chain]]:
 def test_a_fault_at_every_operation_of_a_save(chain: Chain, sticky: bool) -> None:
     outcomes = set()
     for position, copy in copies(chain):
-
-        def fails(number: int, name: str, position: int = position) -> OSError | None:
-            # A sticky fault lets temporaries be removed: a full disk does.
-            failed = number == position or (sticky and number > position and name not in ("unlink", "close"))
-            return OSError(errno.ENOSPC, "injected") if failed and name != "close" else None
-
-        saved = False
-        with warnings.catch_warnings(record=True) as caught, counted(fails) as (log, descriptors):
+        # Temporaries can be removed whatever fails: from a full disk, too.
+        system, saved = Faulty(errno.ENOSPC, failing_at(position, sticky=sticky, spared="unlink")), False
+        with warnings.catch_warnings(record=True) as caught, everywhere(system):
             warnings.simplefilter("always")
             with suppress(StorageError):
                 copy.save(3, STATES[3])
                 saved = True
             copy.close()
-        assert not descriptors
+        assert not system.descriptors
         outcomes.add((saved, bool(caught)))
         if caught:
             told = "step 3 is saved, but (writing its exact file failed|only in the exact file)"
             assert re.match(told, str(caught[0].message))
         check_directory(copy.directory, 2, 3, saved=saved)
-        if position > len(log):
+        if position > len(system.log):
             break
     assert outcomes == {(False, False), (True, True), (True, False)}
     assert position > 25
@@ -586,19 +553,16 @@ def test_a_fault_at_every_operation_of_a_save(chain: Chain, sticky: bool) -> Non
 def test_a_kill_at_every_operation_of_a_save(chain: Chain) -> None:
     exact = set()
     for position, copy in copies(chain):
-
-        def fails(number: int, _: str, position: int = position) -> Killed | None:
-            return Killed() if number >= position else None
-
-        with counted(fails) as (log, descriptors), suppress(Killed):
+        system = Faulty(Killed, failing_at(position, sticky=True))
+        with everywhere(system), suppress(Killed):
             copy.save(3, STATES[3])
-        for descriptor in descriptors:
+        for descriptor in system.descriptors:
             os.close(descriptor)  # as the end of the process does
-        for lock in [lock for lock in _held.values() if lock.descriptor in descriptors]:
+        for lock in [lock for lock in _held.values() if lock.descriptor in system.descriptors]:
             del _held[lock.identity]
         exact.add((copy.steps[-1], lccodec.load_file(copy.directory / EXACT)["epoch"]))
         check_directory(copy.directory, 2, 3, saved=False)
-        if position > len(log):
+        if position > len(system.log):
             break
     assert exact == {(2, 2), (3, 3)}  # the exact file first: the newest is always exact
     assert position > 25
@@ -607,11 +571,8 @@ def test_a_kill_at_every_operation_of_a_save(chain: Chain) -> None:
 @pytest.mark.parametrize("call", ["write_at", "link"])
 def test_an_interrupt(chain: Chain, call: str) -> None:
     """While the exact file is written; and before the checkpoint is committed."""
-
-    def fails(_: int, name: str) -> KeyboardInterrupt | None:
-        return KeyboardInterrupt() if name == call else None
-
-    with counted(fails), pytest.raises(KeyboardInterrupt):
+    system = Faulty(KeyboardInterrupt, lambda name, _: name == call)
+    with everywhere(system), pytest.raises(KeyboardInterrupt):
         chain.save(3, STATES[3])
     newest = 2 if call == "write_at" else 3
     assert chain.steps[-1] == newest
