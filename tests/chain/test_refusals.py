@@ -25,11 +25,6 @@ def test_keyframe_every_is_a_count(tmp_path: Path, every: Any) -> None:
         lccodec.Chain(tmp_path, keyframe_every=every)
 
 
-def test_an_adapter_converts_both_ways(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="adapter must have"):
-        lccodec.Chain(tmp_path, adapter="torch")  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

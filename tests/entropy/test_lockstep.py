@@ -13,7 +13,7 @@ from lccodec.entropy.huffman import choose_lengths
 from lccodec.entropy.lanes import LaneRun, encode, read_run
 from lccodec.entropy.lockstep import Reading, decode_runs, finish, side_by_side, symbols_of
 from lccodec.entropy.runs import dense
-from lccodec.entropy.stream_reader import read_stream, reading
+from lccodec.entropy.stream_reader import reading
 from lccodec.entropy.stream_writer import write_stream
 from lccodec.errors import DataError, FormatError
 
@@ -122,9 +122,3 @@ def test_one_may_need_more_than_another() -> None:
 
     assert finish(side_by_side([])) == []
     assert finish(side_by_side(several(times) for times in (0, 3, 1, 2))) == [0, 3, 1, 2]
-
-
-def test_a_stream_alone() -> None:
-    data = np.arange(256, dtype=np.uint8).repeat(30)
-    cursor = Cursor(memoryview(b"".join(write_stream(data))), "stream")
-    np.testing.assert_array_equal(dense(read_stream(cursor, data.size), data.size), data)

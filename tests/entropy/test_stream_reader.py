@@ -54,15 +54,6 @@ def test_the_first_error_in_the_order_of_the_bytes_counts(stored: bytes, rule: s
     assert caught.value.rule == rule
 
 
-@given(st.binary(max_size=60), st.integers(0, 5000))
-def test_any_bytes_are_symbols_or_an_error(stored: bytes, count: int) -> None:
-    try:
-        run = read_stream(Cursor(memoryview(stored), "stream"), count)
-    except DataError:
-        return
-    assert dense(run, count).shape == (count,)
-
-
 def test_all_runs_of_sparse_streams_inside_each_other_are_wanted_at_once() -> None:
     rng = np.random.default_rng(0)
     symbols = np.where(rng.random(300_000) < 0.3, rng.geometric(0.4, 300_000), 0).astype(np.uint8)

@@ -95,15 +95,6 @@ def test_a_second_generation_decodes_to_itself(pair: Pair, quantizer: Any) -> No
     assert encode(np.array(array, order="F"), quantizer, reference) == frame
 
 
-@pytest.mark.parametrize("name", ALL_DTYPES)
-@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,), (2, 3, 4)])
-def test_shapes(name: str, shape: tuple[int, ...]) -> None:
-    array = random_array(name, shape, 5)
-    for quantizer in (Lossless(), ExponentBuckets(3)):
-        restored = decode(encode(array, quantizer))
-        assert (restored.dtype, restored.shape) == (array.dtype, shape)
-
-
 def test_several_blocks() -> None:
     rng = np.random.default_rng(0)
     before = rng.standard_normal((1 << 20) + 12345).astype(np.float32)

@@ -18,20 +18,6 @@ from ..support.strategies import REALS, Pair, array_and_reference, dtype_of
 from ..support.tuning import tune
 
 
-@given(array_and_reference())
-def test_round_trip(pair: Pair) -> None:
-    array, reference = pair
-    kind, bits = components(array)
-    base = None if reference is None else components(reference)[1]
-    pieces, total = write_block(bits, base, kind)
-    assert total == array_sum(bits)
-    out = np.empty_like(bits)
-    cursor = Cursor(memoryview(b"".join(pieces)), "block")
-    read_block(cursor, base, kind, out)
-    assert cursor.remaining == 0
-    np.testing.assert_array_equal(out, bits)
-
-
 def changed(kind: ElementType, size: int, places: Array, seed: int, largest: int) -> tuple[Array, Array]:
     """Components that differ from others at some places by steps of up to a size."""
     rng = np.random.default_rng(seed)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from lccodec import (
     ArgumentError,
     Balanced,
-    Chain,
     ExponentBuckets,
     LogSteps,
     Lossless,
@@ -174,12 +173,6 @@ def test_text_and_json() -> None:
     assert Policy.from_json(json.loads(json.dumps(policy.to_json()))) == policy
     for then in (Clusters(8), ExponentBuckets(1), Lossless(), UniformDeadzone(step=1.0)):
         assert parse_quantizer(quantizer_json(Triggered(then, 0.5))) == Triggered(then, 0.5)
-
-
-def test_a_checkpoint_records_it(tmp_path: Path) -> None:
-    with Chain(tmp_path, calm(0.1)) as chain:
-        chain.save(0, {"w": np.ones(3)})
-        assert resolve_policy(chain.info().policy) == calm(0.1)
 
 
 @pytest.mark.parametrize("threshold", [0, 1, -0.1, np.nan, np.inf, "0.1", None])

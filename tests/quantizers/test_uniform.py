@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec import ArgumentError, ExponentBuckets, Lossless, UniformDeadzone, decode, encode
+from lccodec import ArgumentError, ExponentBuckets, UniformDeadzone, decode, encode
 from lccodec.element_types import components
 from lccodec.frame.decode import decode_components
 from lccodec.parallel import PIECE
@@ -197,11 +197,6 @@ def test_absolute_values_reach_as_far_as_the_original(kind: str, size: int) -> N
         kept = np.abs(array) > 0.6 * step * np.sqrt(np.mean(squares))
         lost = float(squares[~kept].sum() / squares.sum())
         assert along == pytest.approx(min(1, 2 * (1 - lost)), abs=0.07), step
-
-
-def test_quantizers_are_values() -> None:
-    assert ExponentBuckets(3) == ExponentBuckets(bits=3)
-    assert len({Lossless(), Lossless(), UniformDeadzone(step=1)}) == 2
 
 
 @given(array_and_reference(["float16", "bfloat16", "float32"]), st.sampled_from([0.1, 4.0]))

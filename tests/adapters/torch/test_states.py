@@ -423,20 +423,6 @@ def test_a_run_that_is_resumed_in_a_new_process_is_the_run_that_was_not_interrup
     assert_same(end, {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
 
 
-def test_the_newest_state_of_a_chain_is_exact(tmp_path):
-    generator = torch.Generator().manual_seed(0)
-    with lccodec.Chain(tmp_path, "lc-2", adapter=adapter, newest="exact") as chain:
-        for step in range(2):
-            weight = torch.nn.Parameter(torch.randn(300, 100, generator=generator))
-            state = {"weight": weight, "half": weight.detach().bfloat16(), "empty": torch.empty(0, 3)}
-            chain.save(step, state)
-        restored, lossy = chain.restore(), chain.restore(exact=False)
-    for name, tensor in state.items():
-        assert restored[name].dtype == tensor.dtype
-        assert torch.equal(restored[name], tensor)
-    assert not torch.equal(lossy["weight"], weight)
-
-
 def test_the_error_says_what_to_write_instead(tmp_path):
     module = torch.nn.Linear(2, 2)
     optimizer = torch.optim.Adam(module.parameters())
@@ -529,20 +515,6 @@ def test_what_is_in_shared_memory_is_not_copied_again(
             assert torch.equal(chain.restore()["a"], expected)
             state["a"] += 1
     assert asked == 3 * [6000, 56, 4, 40]
-
-
-@complex_half
-@pytest.mark.usefixtures("elsewhere")
-def test_the_bytes_are_those_of_a_save_in_this_process(tmp_path: object) -> None:
-    files = []
-    for name, workers in (("now", None), ("later", 1)):
-        with lccodec.Chain(f"{tmp_path}/{name}", "lc-3", adapter=adapter, workers=workers) as chain:
-            for step in range(2):
-                state = everything()
-                state["torch.float32"] = state["torch.float32"] + step
-                chain.save(step, state)
-            files.append([path.read_bytes() for path in sorted(chain.directory.iterdir())])
-    assert files[0] == files[1]
 
 
 @complex_half

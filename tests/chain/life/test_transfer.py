@@ -14,10 +14,9 @@ import pytest
 
 import lccodec
 from lccodec import Chain, validate
-from lccodec.chain.life.transfer import fork, take_apart, write_bundle
+from lccodec.chain.life.transfer import fork, write_bundle
 from lccodec.chain.read.checkpoint import open_path
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.chain.store.opening import BundleStore
 from lccodec.constants import EXACT_NAME, PAYLOAD_OFFSET
 from lccodec.container.bundle import Bundle
 from lccodec.errors import ArgumentError, ChainError, DataError, LccodecError, LccodecWarning, StorageError
@@ -336,32 +335,6 @@ def test_a_bundle_is_whole_or_as_before_after_a_power_loss(tmp_path: Path, older
     found = {state.get("run.lcc") for _, state in replay.states()}
     assert found == {b"before" if older else None, whole}
     assert {replay.after(kept).get("run.lcc") for kept in power_losses(replay.log)} == {whole}
-
-
-def test_what_was_taken_apart_is_a_chain_after_a_power_loss(tmp_path: Path) -> None:
-    chain = lossy_chain(tmp_path / "run", steps=3, newest="exact")
-    lccodec.bundle(chain.directory, tmp_path / "run.lcc")
-    sound = {path.name: path.read_bytes() for path in entries(chain.directory)}
-    (tmp_path / "back").mkdir()
-    with Replay(tmp_path / "back") as replay, BundleStore(tmp_path / "run.lcc") as store:
-        take_apart(store, DirectoryStore(tmp_path / "back"))
-    names = ["000000000000.lcc.h5", "000000000010.lcc.h5", "000000000020.lcc.h5", "exact.lcc.h5"]
-    prefixes = [names[:count] for count in range(5)]
-    for _, found in replay.states():
-        files = {name: data for name, data in found.items() if name in sound}
-        assert sorted(files) in prefixes
-        assert all(sound[name] == data for name, data in files.items())
-
-
-def test_a_full_disk_leaves_the_older_bundle(tmp_path: Path) -> None:
-    chain = lossy_chain(tmp_path / "run", steps=2)
-    path = tmp_path / "run.lcc"
-    path.write_bytes(b"before")
-    full = Faulty(errno.ENOSPC, lambda name, _: name == "write")
-    with pytest.raises(StorageError, match="No space left"):
-        write_bundle(DirectoryStore(chain.directory, full), path)
-    assert path.read_bytes() == b"before"
-    assert listing(tmp_path) == ["run", "run.lcc"]
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from lccodec.chain import chain as chain_module
 from lccodec.chain.behind import Change
 from lccodec.chain.life.prune import prune
 from lccodec.chain.mend import mirror as behind
-from lccodec.chain.mend.mirror import Inventory, bring_newest, check_kin, compare, set_aside_of
+from lccodec.chain.mend.mirror import Inventory, bring_newest, compare, set_aside_of
 from lccodec.chain.store.claim import Use
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.store import checkpoint_name, checkpoints_among
@@ -139,22 +139,6 @@ def test_rollbacks_are_known_by_what_they_have_set_aside(tmp_path: Path) -> None
     here, there = (Inventory(DirectoryStore(tmp_path / each)).read() for each in ("run", "m"))
     found = compare(here, there, rolled_back=lambda: set_aside_of(store))
     assert (found.names, found.set_aside) == ((), 2)
-
-
-def test_kin(tmp_path: Path) -> None:
-    run_of(tmp_path / "run", 3).close()
-    with Chain(tmp_path / "other", "lossless") as other:
-        other.save(2, STATES[9])
-    shutil.copytree(tmp_path / "run", tmp_path / "m")
-    with Chain(tmp_path / "m") as chain:
-        chain.save(3, STATES[3])
-    own, newer, another, none = (
-        Inventory(DirectoryStore(tmp_path / each)).read() for each in ("run", "m", "other", "none")
-    )
-    for there in (own, newer, none):
-        check_kin(own, there)
-    with pytest.raises(ChainError, match="a mirror of another chain"):
-        check_kin(own, another)
 
 
 def test_files_are_read_again_only_if_they_change(tmp_path: Path) -> None:

@@ -115,16 +115,6 @@ def test_a_chain_goes_on_as_it_was(chain: Chain) -> None:
     assert Chain(chain.directory).newest == "exact"
 
 
-def test_a_new_chain_is_exact(tmp_path: Path) -> None:
-    with Chain(tmp_path) as chain:
-        assert chain.newest == "exact"
-        for step in range(3):
-            chain.save(step, STATES[step])
-            assert chain.exact_step == step
-    assert is_exact(Chain(tmp_path).restore(), 2)
-    assert not is_exact(Chain(tmp_path).restore(exact=False), 2)
-
-
 @pytest.mark.parametrize("how", ["policy", "state"])
 def test_what_loses_nothing_needs_no_exact_file(tmp_path: Path, how: str) -> None:
     policy = "lossless" if how == "policy" else "lc-3"
