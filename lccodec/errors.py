@@ -119,10 +119,6 @@ def reason_of(error: BaseException) -> str:
 def warn(message: str) -> None:
     """Warn with an `LccodecWarning` at the line outside this package that made the call."""
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and _is_inside(str(frame.f_globals.get("__name__"))):
+    while frame.f_back is not None and f"{frame.f_globals.get('__name__')}.".startswith(f"{_PACKAGE}."):
         frame, level = frame.f_back, level + 1
     warnings.warn(printable(message, lines=True), LccodecWarning, stacklevel=level)
-
-
-def _is_inside(module: str) -> bool:
-    return module == _PACKAGE or module.startswith(f"{_PACKAGE}.")

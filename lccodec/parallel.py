@@ -56,29 +56,13 @@ def has_lock() -> bool:
 
 
 def slices(size: int, length: int = PIECE) -> Iterator[slice]:
-    """Yield the slices that cut an array into pieces; only the last one may be shorter.
-
-    Examples
-    --------
-    >>> [part.start for part in slices(10, length=4)]
-    [0, 4, 8]
-    """
+    """Yield the slices that cut an array into pieces; only the last one may be shorter."""
     for start in range(0, size, length):
         yield slice(start, start + length)
 
 
 def stretches(size: int, count: int, length: int) -> Iterator[slice]:
-    """Yield at most `count` evenly spread slices of `length` elements: a sample of a large array.
-
-    All of a small array is in the sample.
-
-    Examples
-    --------
-    >>> [(part.start, part.stop) for part in stretches(1000, count=2, length=100)]
-    [(0, 100), (500, 600)]
-    >>> len(list(stretches(200, count=2, length=100)))
-    2
-    """
+    """Yield at most `count` evenly spread slices of `length` elements; all of a small array."""
     distance = max(-(-size // (count * length)), 1) * length
     for start in range(0, size, distance):
         yield slice(start, start + length)
@@ -88,11 +72,6 @@ def batches(items: Iterable[Item], size: Callable[[Item], int], least: int) -> I
     """Yield lists of consecutive items, each of at least a size together, but for the last ones.
 
     An item of that size is alone.
-
-    Examples
-    --------
-    >>> list(batches([1, 2, 1, 9, 1], lambda item: item, least=3))
-    [[1, 2], [1], [9], [1]]
     """
     batch: list[Item] = []
     together = 0

@@ -9,15 +9,8 @@ from __future__ import annotations
 
 
 def printable(text: object, *, lines: bool = False) -> str:
-    r"""Return text for a terminal: characters that are not printable become escapes.
-
-    `text`: any object; its text is shown. `lines`: keep the ends of lines, for a text of several
-    lines.
-
-    Examples
-    --------
-    >>> printable("weight\x1b[2J\u202e")
-    'weight\\x1b[2J\\u202e'
+    """Return the text of an object with escapes for what is not printable; `lines` keeps their
+    ends.
     """
     shown = str(text)
     if shown.isprintable():

@@ -37,17 +37,7 @@ _Item = TypeVar("_Item")
 class Table:
     """A table with a line of headers; numbers are flush right.
 
-    `first`, `others`: the headers. `numbers`: whether the columns of unknown headers have numbers.
-
-    Examples
-    --------
-    >>> table = Table("step", "kind", "bytes")
-    >>> table.row(9, "key", "1,024")
-    >>> table.row(10, "delta", "80")
-    >>> print(table.text())
-    step  kind   bytes
-       9  key    1,024
-      10  delta     80
+    `numbers`: whether the columns of headers that are not known to be words have numbers.
     """
 
     def __init__(self, first: str, *others: str, numbers: bool = True) -> None:
@@ -65,13 +55,6 @@ class Table:
         """Append a row for each item; if the table is `short`, only for the first and last ones.
 
         Then long cells are cut, too.
-
-        Examples
-        --------
-        >>> table = Table("step", "double")
-        >>> table.fill(range(10_000), lambda step: (step, 2 * step), short=True)
-        >>> len(table.rows), table.rows[5]
-        (11, '... 9,990 more')
         """
         first, more, last = ends(items) if short else (items, 0, ())
         limit = _CELL_CHARACTERS if short else None
@@ -210,28 +193,14 @@ def _is_terminal() -> bool:
 
 
 def ends(items: Sequence[_Item]) -> tuple[Sequence[_Item], int, Sequence[_Item]]:
-    """Return the first items, how many are left out, and the last items.
-
-    Examples
-    --------
-    >>> ends(range(100))
-    (range(0, 5), 90, range(95, 100))
-    >>> ends([1, 2, 3])
-    ([1, 2, 3], 0, [])
-    """
+    """Return the first items, how many are left out, and the last items."""
     if len(items) <= 2 * _END_ROWS + 1:
         return items, 0, items[:0]
     return items[:_END_ROWS], len(items) - 2 * _END_ROWS, items[-_END_ROWS:]
 
 
 def cut(text: object, limit: int | None) -> str:
-    """Return a text of at most `limit` characters, without its middle, and printable.
-
-    Examples
-    --------
-    >>> cut("transformer/layers/17/attention/weight", 20)
-    'transform...n/weight'
-    """
+    """Return a text of at most `limit` characters, without its middle, and printable."""
     shown = printable(text)
     if limit is None or len(shown) <= limit:
         return shown

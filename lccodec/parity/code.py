@@ -41,13 +41,7 @@ def points() -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def coefficients(parity: Sequence[int], data: Sequence[int]) -> list[list[int]]:
-    """Return the coefficients of data columns in parity columns, both given by their numbers.
-
-    Examples
-    --------
-    >>> coefficients([0, 1, 2], [0, 1, 9])
-    [[1, 1, 1], [2, 4, 6], [6, 247, 182]]
-    """
+    """Return the coefficients of data columns in parity columns, both given by their numbers."""
     ys, xs = points()
     return [[divide(ys[j], xs[i] ^ ys[j]) for j in data] for i in parity]
 
@@ -84,18 +78,7 @@ def _combine_piece(row: Sequence[int], pieces: Sequence[Words], out: Words, spar
 
 
 def encode(data: Mapping[int, Block], parity: Mapping[int, Block]) -> None:
-    """Write parity blocks from data blocks, both by the number of their column.
-
-    Data columns that are left out count as zeros.
-
-    Examples
-    --------
-    >>> data = {j: np.full(8, j + 1, np.uint8) for j in range(3)}
-    >>> parity = {i: np.empty(8, np.uint8) for i in range(2)}
-    >>> encode(data, parity)
-    >>> [int(block[0]) for block in parity.values()]
-    [0, 18]
-    """
+    """Write parity blocks from data blocks, by their columns; those that are left out are zeros."""
     combine(coefficients(list(parity), list(data)), list(data.values()), list(parity.values()))
 
 
@@ -103,12 +86,7 @@ def rebuild(data: Mapping[int, Block], parity: Mapping[int, Block], lost: Mappin
     """Write lost data blocks from all the others and from parity blocks, by their columns.
 
     Data columns that are in neither count as zeros. Of the parity blocks as many are used as blocks
-    are lost, those of the lowest columns.
-
-    Raises
-    ------
-    ArgumentError
-        If there are fewer parity blocks than lost blocks.
+    are lost, those of the lowest columns. Raises ``ArgumentError`` if there are fewer.
     """
     if len(parity) < len(lost):
         raise ArgumentError(f"{len(parity)} parity blocks cannot replace {len(lost)} data blocks")

@@ -37,20 +37,7 @@ _ROWS: Final = frozenset(["old_dirs", "old_stps", "prev_flat_grad", "d", "al", "
 def advised_roles(arrays: Sequence[Candidate], exact: Collection[str]) -> dict[str, Role]:
     """Return roles by pattern that would make most of a state lossy, if most of it is exact.
 
-    Parameters
-    ----------
-    arrays
-        The arrays of a state.
-    exact
-        The names of those that lose nothing.
-
-    Examples
-    --------
-    >>> from lccodec.element_types import ELEMENT_TYPES
-    >>> bits = np.linspace(0, 1, 4096, dtype=np.float32).view(np.uint32)
-    >>> kind, name = ELEMENT_TYPES[11], "adam/state/0/h"
-    >>> advised_roles([Candidate(name, "other", UNSAFE, kind, (4096,), bits, None)], [name])
-    {'adam/state/*/h': 'second_moment'}
+    `exact` has the names of the arrays that lose nothing.
     """
     total = sum(c.bits.nbytes for c in arrays)
     large = [

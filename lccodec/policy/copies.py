@@ -66,16 +66,6 @@ def mark_equal(arrays: Sequence[Candidate], rounded: Collection[str] = ()) -> No
     A source is no copy, and has one equal copy at most (LCC-CPY-01). `rounded` are the sources of
     roundings, which are no copies for that. Of equal arrays, the source is the one that changed
     least: a delta has it in the fewest bytes.
-
-    Examples
-    --------
-    >>> from lccodec.element_types import ELEMENT_TYPES
-    >>> bits = np.arange(100, dtype=np.uint32)
-    >>> single = ELEMENT_TYPES[11]
-    >>> arrays = [Candidate(n, "other", "", single, (100,), bits.copy(), None) for n in "ab"]
-    >>> mark_equal(arrays)
-    >>> [c.source for c in arrays]
-    [None, 'a']
     """
     for group in _alike(arrays):
         group.sort(key=lambda c: (c.name not in rounded, changed_share(c), _changed_bits(c)))
@@ -150,20 +140,6 @@ def mark_rounded(arrays: Sequence[Candidate]) -> set[str]:
 
     A source is float32, is no copy, and has one rounding. Arrays that a save leaves out are
     neither.
-
-    Examples
-    --------
-    >>> from lccodec.element_types import ELEMENT_TYPES
-    >>> half, single = ELEMENT_TYPES[9], ELEMENT_TYPES[11]
-    >>> x = np.linspace(0, 1, 100, dtype=np.float32)
-    >>> arrays = [
-    ...     Candidate("w", "other", "", half, (100,), x.astype(np.float16).view(np.uint16), None),
-    ...     Candidate("master/w", "other", "", single, (100,), x.view(np.uint32), None),
-    ... ]
-    >>> mark_rounded(arrays)
-    {'master/w'}
-    >>> [c.source for c in arrays]
-    ['master/w', None]
     """
     arrays = [c for c in arrays if not c.inherited]
     used = set[str]()
@@ -210,14 +186,8 @@ def _is_rounding(c: Candidate, source: Candidate) -> bool:
 
 def _common_end(one: Sequence[str], other: Sequence[str]) -> int:
     """Return how many parts two names have in common at their ends."""
-
-    def parts() -> Iterator[int]:
-        for count, (left, right) in enumerate(zip(reversed(one), reversed(other), strict=False), 1):
-            if left != right:
-                return
-            yield count
-
-    return max(parts(), default=0)
+    pairs = enumerate(zip(reversed(one), reversed(other), strict=False))
+    return next((count for count, (left, right) in pairs if left != right), min(len(one), len(other)))
 
 
 def _share_role(c: Candidate, source: Candidate) -> None:

@@ -29,18 +29,6 @@ from ..quantizers.lossless import Lossless
 from .policy import Candidate, Declaration, Policy
 from .roles import GIVEN, Assignment, Role
 
-__all__ = [
-    "DECLARED",
-    "ENTRY",
-    "Declaration",
-    "declarations",
-    "obeyed",
-    "obeying",
-    "parse",
-    "roles_of",
-    "write",
-]
-
 #: The entry of a state that holds what an HDF5 file has besides its arrays.
 ENTRY: Final = "lccodec.hdf5"
 #: The path of the declarations in it, which are JSON in a scalar.
@@ -82,22 +70,9 @@ def declarations(
 ) -> dict[str, Declaration]:
     """Return what is declared of arrays, by path.
 
-    Parameters
-    ----------
-    attributes
-        Attributes of groups and arrays by path: strings, numbers or arrays of these.
-    arrays
-        The paths of the arrays.
-    dimensions
-        The names of the axes of arrays by path, where they are known. An array with the name of its
-        only axis is a coordinate.
-
-    Examples
-    --------
-    >>> own = {"_FillValue": -9999.0, "coordinates": "x"}
-    >>> found = declarations({"t": own, "x": {}}, ["t", "x"])
-    >>> found["t"].fills, found["x"].why
-    ((-9999.0,), 'a coordinate of t')
+    `attributes` are those of groups and arrays by path: strings, numbers or arrays of these.
+    `dimensions` has the names of an array's axes where they are known: an array with the name of
+    its only axis is a coordinate.
     """
     named = dict(_named(attributes, arrays))
     found = {}

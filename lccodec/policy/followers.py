@@ -52,23 +52,6 @@ def mark_followers(arrays: Sequence[Candidate]) -> None:
     """Give the role of a weight to arrays that follow one, and a step to copies.
 
     Equal arrays and roundings are known by then.
-
-    Examples
-    --------
-    >>> from lccodec.element_types import ELEMENT_TYPES
-    >>> rng = np.random.default_rng(0)
-    >>> old, moved = rng.normal(size=1000), rng.normal(size=1000) / 100
-    >>> values = {"w": (old + moved, old), "x": (old + 0.1 * moved, old), "y": (old - moved, old)}
-    >>> arrays = [
-    ...     Candidate(
-    ...         *(name, "weight" if name == "w" else "other", UNNAMED, ELEMENT_TYPES[11], (1000,)),
-    ...         *(each.astype(np.float32).view(np.uint32) for each in both),
-    ...     )
-    ...     for name, both in values.items()
-    ... ]
-    >>> mark_followers(arrays)
-    >>> [c.role for c in arrays]
-    ['weight', 'weight', 'other']
     """
     perhaps = [c for c in arrays if _may_follow(c)]
     shapes = {c.shape for c in perhaps}

@@ -38,33 +38,15 @@ _PREFIXED_ENTRY: Final = re.compile(rf"(.+)_({'|'.join(ENTRIES)})")
 
 @dataclass
 class Optimizers:
-    """What is known of the optimizers in a state.
+    """What is known of the optimizers in a state; arrays by their names."""
 
-    Parameters
-    ----------
-    present
-        Whether there is an optimizer that keeps arrays.
-    known
-        Whether all that optimizers keep of parameters is of the families.
-    inside
-        Names of the arrays of optimizers; also of those that look like moments and mirror nothing.
-    moments
-        Role and entry of each moment, by name; also of weights that an optimizer keeps.
-    centers
-        Names of the moments whose square is taken from another moment.
-    parameters
-        Names of the arrays that are parameters.
-    perhaps
-        Names of arrays that may be parameters: nothing says which of their shape are trained.
-    """
-
-    present: bool = False
-    known: bool = True
-    inside: set[str] = field(default_factory=set)
-    moments: dict[str, tuple[Role, str]] = field(default_factory=dict)
-    centers: set[str] = field(default_factory=set)
+    present: bool = False  # whether there is an optimizer that keeps arrays
+    known: bool = True  # whether all that optimizers keep of parameters is of the families
+    inside: set[str] = field(default_factory=set)  # all of optimizers, also what mirrors nothing
+    moments: dict[str, tuple[Role, str]] = field(default_factory=dict)  # also weights that one keeps
+    centers: set[str] = field(default_factory=set)  # moments whose square is taken from another moment
     parameters: set[str] = field(default_factory=set)
-    perhaps: set[str] = field(default_factory=set)
+    perhaps: set[str] = field(default_factory=set)  # nothing says which of their shape are trained
 
 
 def name_parts(name: str) -> list[str]:
@@ -78,13 +60,7 @@ def path_of(name: str) -> Path:
 
 
 def as_many(names: Collection[str], count: int, is_weight: Callable[[str], bool]) -> list[str]:
-    """Return the names that are parameters, if `count` of them are; none if that cannot be said.
-
-    Examples
-    --------
-    >>> as_many(["model/a.weight", "model/table", "old/a.weight"], 1, lambda name: "weight" in name)
-    ['model/a.weight']
-    """
+    """Return the names that are parameters, if `count` of them are; none if that cannot be said."""
     weights = [name for name in names if is_weight(name)]
     below = [name for name in weights if path_of(name)[0] in MODELS]
     return next((list(found) for found in (names, weights, below) if len(found) == count), [])
@@ -98,16 +74,8 @@ def numbered(
 ) -> list[str]:
     """Return the names of the parameters that an optimizer has by number.
 
-    Parameters
-    ----------
-    own
-        The shape of each parameter, or None if the optimizer does not show it.
-    arrays
-        Names and shapes of all arrays that may be parameters.
-    exact
-        Shapes of the arrays that names say to be exact. Parameters may be among them.
-    is_weight
-        Whether a name says that an array is a weight.
+    `own` are their shapes, None where the optimizer does not show it. `arrays` may be parameters,
+    and among those that names say to be exact may be some: `exact` has their shapes.
     """
     shapes = list(own)
     wanted = Counter(shape for shape in shapes if shape is not None)
@@ -128,24 +96,8 @@ def in_order(
 ) -> list[str]:
     """Return the names of the parameters that an optimizer has by number, in order.
 
-    Parameters
-    ----------
-    own
-        The shape of each parameter by its number; None for one of which the optimizer keeps
-        nothing, because it is not trained. That may be any array.
-    arrays, is_weight
-        As for `numbered`.
-
-    Returns
-    -------
-    list of str
-        Empty if there are several places where the parameters may be.
-
-    Examples
-    --------
-    >>> arrays = {"a": (2, 3), "b": (3,), "c": (2, 3), "d": (3,)}
-    >>> in_order([None, None, (2, 3), (3,)], arrays, bool), in_order([None, (2, 3)], arrays, bool)
-    (['c', 'd'], [])
+    `own` has their shapes by number, None for one of which the optimizer keeps nothing, because it
+    is not trained: that may be any array. Nothing is returned if there are several ways.
     """
     weights = [name for name in arrays if is_weight(name)]
     for names in ([*arrays], weights, [name for name in weights if path_of(name)[0] in MODELS]):
@@ -179,16 +131,8 @@ def find_numbered(
     """Return the parameters that optimizers have by number, and arrays that may be others of them.
 
     First as `numbered` does: by how many arrays have a shape. What that leaves open follows from
-    the order in a group that has parameters without state, too, if there is one way.
-
-    Parameters
-    ----------
-    groups
-        Of each group of parameters, as for `in_order`.
-    hidden
-        How many parameters there are of which the optimizer does not show the shape.
-    arrays, exact, is_weight
-        As for `numbered`.
+    the order in a group of `groups` that has parameters without state, too, if there is one way
+    (`in_order`). Of `hidden` parameters no optimizer shows the shape.
     """
     shown = [shape for group in groups for shape in group if shape is not None]
     found = numbered([*shown, *[None] * hidden], arrays, exact, is_weight)

@@ -43,34 +43,7 @@ from .averages import find_averages
 from .optimizer import Optimizers, Path, find_optimizers, name_parts, path_of
 from .vocabulary import MODELS, ROLES, Role, meaning
 
-__all__ = [
-    "AVERAGE",
-    "CENTER",
-    "EXACT_BY_DEFAULT",
-    "EXACT_NAME",
-    "FOLLOWER",
-    "GIVEN",
-    "KEPT",
-    "MASTER",
-    "OUTSIDE",
-    "PARAMETER",
-    "PERHAPS",
-    "ROLES",
-    "ROUNDED",
-    "UNKNOWN",
-    "UNNAMED",
-    "UNSAFE",
-    "UNTRAINED",
-    "Assignment",
-    "Role",
-    "assign_roles",
-    "called_weight",
-    "check_known",
-    "check_matches",
-    "check_roles",
-    "find_moments",
-    "is_exact",
-]
+__all__ = ["ROLES", "Role"]  # also from here
 
 #: Why an array is a weight.
 PARAMETER: Final = "a parameter of the optimizer"
@@ -114,33 +87,18 @@ def assign_roles(
     given: Mapping[str, Role] | None = None,
     known: Mapping[str, Assignment] | None = None,
 ) -> dict[str, Assignment]:
-    """Return the role of each array of a state.
+    """Return the role of each array of a state, given the names and shapes of all.
 
-    Parameters
-    ----------
-    shapes
-        Names and shapes of all arrays of the state. A name can mean different things beside
-        different names.
-    given
-        Roles that the user gives, by name or pattern (:mod:`fnmatch`). A whole name goes before
-        patterns. Of several patterns that fit, the first counts.
-    known
-        Roles by whole name from a framework's own structures. They go before names and shapes.
+    A name can mean different things beside different names. `given` are roles of the user by name
+    or pattern (:mod:`fnmatch`): a whole name goes before patterns, and of several patterns that
+    fit, the first counts. `known` are roles by whole name from a framework's structures, which go
+    before names and shapes. Raises ``ArgumentError`` for an unknown role.
 
-    Raises
-    ------
-    ArgumentError
-        For an unknown role.
-
-    Examples
-    --------
-    >>> for name, found in assign_roles(
-    ...     {"fc.weight": (9, 9), "bn.running_var": (9,), "opt/nu/fc.weight": (9, 9), "x": (9, 9)},
-    ...     {"bn.*": "other"},
-    ... ).items():
+    >>> shapes = {"fc.weight": (9, 9), "bn.var": (9,), "opt/nu/fc.weight": (9, 9), "x": (9, 9)}
+    >>> for name, found in assign_roles(shapes, {"bn.*": "other"}).items():
     ...     print(f"{name:16} {found.role:13} {found.why}")
     fc.weight        weight        a parameter of the optimizer
-    bn.running_var   other         given as 'bn.*'
+    bn.var           other         given as 'bn.*'
     opt/nu/fc.weight second_moment 'nu' of an optimizer
     x                other         nothing names it
     """
@@ -186,18 +144,9 @@ def check_roles(given: Mapping[str, Role]) -> Mapping[str, Role]:
 def check_known(roles: Mapping[str, Assignment | Role], names: Collection[str]) -> Mapping[str, Assignment]:
     """Return the roles that are given for one save, by whole name.
 
-    Parameters
-    ----------
-    roles
-        Assignments by whole name, as an adapter has them; and roles by name or pattern, as a user
-        gives them.
-    names
-        The names of all arrays of the state.
-
-    Raises
-    ------
-    ArgumentError
-        For an unknown role, or a name or pattern of a role that fits no array.
+    `roles` has assignments by whole name, as an adapter gives them, and roles by name or pattern,
+    as a user does. Raises ``ArgumentError`` for an unknown role, and for a name or pattern of a
+    user that fits none of the `names` of the state.
     """
     if not isinstance(roles, Mapping):
         raise ArgumentError(f"roles must be a mapping from names or patterns to roles; got {roles!r:.100}")
@@ -218,20 +167,7 @@ def _given(given: Mapping[str, Role], names: Iterable[str]) -> Iterator[tuple[st
 
 
 def check_matches(what: str, patterns: Iterable[str], names: Iterable[str]) -> None:
-    """Check that every name or pattern fits an array. One that fits none is probably mistyped.
-
-    Raises
-    ------
-    ArgumentError
-        Lists the patterns that fit no array, with the closest names.
-
-    Examples
-    --------
-    >>> check_matches("roles", ["fc.*", "*/velocty"], ["fc.weight", "sgd/velocity"])
-    Traceback (most recent call last):
-    lccodec.errors.ArgumentError: roles: no array is named
-      '*/velocty' (is it 'sgd/velocity'?)
-    """
+    """Raise ``ArgumentError``, with the closest names, for a pattern that fits no array: a typo."""
     known = dict.fromkeys(names)
     strange = [p for p in patterns if p not in known and not any(fnmatchcase(name, p) for name in known)]
     if strange:
