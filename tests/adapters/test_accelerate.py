@@ -12,7 +12,7 @@ import lccodec
 from lccodec.adapters import chains as saver
 from lccodec.adapters.accelerate import register
 from lccodec.adapters.whole import PACKED
-from lccodec.errors import ArgumentError, StorageError
+from lccodec.errors import StorageError
 
 
 def start(root, **options):
@@ -113,11 +113,6 @@ def test_the_models_tell_what_is_trained(tmp_path):
     accelerator.load_state(str(tmp_path / "1"))
     assert torch.equal(model.usage, before["usage"])
     assert not torch.equal(model.gate, before["gate"])
-
-
-def test_a_lossy_policy_needs_a_chain(tmp_path):
-    with pytest.raises(ArgumentError, match="which need chain="):
-        start(tmp_path, policy="lc-2")
 
 
 @pytest.mark.parametrize("first", [True, False])

@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
@@ -365,6 +366,16 @@ def two(tmp_path):
     return tmp_path / "one", tmp_path / "other"
 
 
+@contextmanager
+def rewritten(directory):
+    """Let a record be changed."""
+    path = directory / "000000000000.lcc.h5"
+    yield (record := lccodec.Chain(directory).restore())
+    path.unlink()
+    with lccodec.Chain(directory) as chain:
+        chain.save(0, record)
+
+
 def check_refused(path, kind, *words):
     target = {"b": torch.zeros(3), "a": torch.zeros(40, 40), "n": None}
     before = copy.deepcopy(target)
@@ -427,38 +438,27 @@ def test_the_chain_of_a_rank_is_told(tmp_path):
         (lambda record: record.update(parts=[]), FormatError, "inconsistent"),
         (lambda record: record["entries"]["a"].update(dtype="float3"), UnsupportedError, "float3"),
         (lambda record: record["entries"]["a"].update(dtype="nn"), UnsupportedError, "nn"),
+        (lambda record: record["entries"]["a"].update(dtype="Tensor"), UnsupportedError, "dtype Tensor"),
         (lambda record: record["entries"]["a"].update(size="x"), FormatError, "inconsistent"),
         (lambda record: record["entries"]["a"]["chunks"][0].pop(), FormatError, "inconsistent"),
     ],
 )
 def test_a_record_that_is_not_as_it_should_be(two, change, kind, word):
-    path = two[0] / "000000000000.lcc.h5"
-    record = lccodec.Chain(path.parent).restore()
-    change(record)
-    path.unlink()
-    with lccodec.Chain(two[0]) as chain:
-        chain.save(0, record)
+    with rewritten(two[0]) as record:
+        change(record)
     check_refused(two[0], kind, word)
 
 
 def test_a_tensor_that_its_part_does_not_have(two):
-    path = two[0] / "000000000000.lcc.h5"
-    record = lccodec.Chain(path.parent).restore()
-    record["entries"]["else"] = record["entries"]["a"]
-    path.unlink()
-    with lccodec.Chain(two[0]) as chain:
-        chain.save(0, record)
+    with rewritten(two[0]) as record:
+        record["entries"]["else"] = record["entries"]["a"]
     error = failure(load, {"else": torch.zeros(40, 40)}, two[0])
     assert isinstance(error, FormatError), error
 
 
 def test_a_chunk_that_is_smaller_than_the_record_says(two):
-    path = two[0] / "000000000000.lcc.h5"
-    record = lccodec.Chain(path.parent).restore()
-    record["entries"]["a"].update(size=[50, 40], chunks=[[[0, 0], [50, 40], 0]])
-    path.unlink()
-    with lccodec.Chain(two[0]) as chain:
-        chain.save(0, record)
+    with rewritten(two[0]) as record:
+        record["entries"]["a"].update(size=[50, 40], chunks=[[[0, 0], [50, 40], 0]])
     error = failure(load, {"a": torch.zeros(50, 40)}, two[0])
     assert isinstance(error, FormatError)
 
@@ -466,12 +466,8 @@ def test_a_chunk_that_is_smaller_than_the_record_says(two):
 @pytest.mark.parametrize(("size", "chunks"), [([0, 3], []), ([3], [[[0], [3], 0]])])
 def test_a_state_of_what_no_part_has(two, size, chunks):
     """A tensor without elements needs no chunk; of others, each must be there."""
-    path = two[0] / "000000000000.lcc.h5"
-    record = lccodec.Chain(path.parent).restore()
-    record["entries"]["else"] = {**record["entries"]["a"], "size": size, "chunks": chunks}
-    path.unlink()
-    with lccodec.Chain(two[0]) as chain:
-        chain.save(0, record)
+    with rewritten(two[0]) as record:
+        record["entries"]["else"] = {**record["entries"]["a"], "size": size, "chunks": chunks}
     reader = LCStorageReader(two[0])
     if chunks:
         with pytest.raises(FormatError, match="else"):
@@ -647,12 +643,6 @@ def test_what_is_no_record(record):
         from_record(record, WHERE)
 
 
-def test_a_record_of_another_version():
-    record = to_record(metadata(), ".") | {"version": 2}
-    with pytest.raises(UnsupportedError, match="a record of version 2"):
-        from_record(record, WHERE)
-
-
 @pytest.mark.parametrize("name", ["parts", "entries", "planner_data", "base"])
 def test_a_record_that_lacks_a_member(name):
     record = to_record(metadata(), ".")
@@ -678,14 +668,6 @@ def test_an_entry_that_does_not_hold_together(entry, member, value):
     record = copy.deepcopy(to_record(metadata(), "."))
     record["entries"][entry][member] = value
     with pytest.raises(FormatError, match="inconsistent"):
-        from_record(record, WHERE)
-
-
-@pytest.mark.parametrize("dtype", ["float3", "nn", "Tensor"])
-def test_a_dtype_that_pytorch_does_not_have(dtype):
-    record = to_record(metadata(), ".")
-    record["entries"]["model.w"]["dtype"] = dtype
-    with pytest.raises(UnsupportedError, match=f"'model.w'.* dtype.* {dtype}"):
         from_record(record, WHERE)
 
 

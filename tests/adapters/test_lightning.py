@@ -17,10 +17,9 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
 
 import lccodec
-import lccodec.adapters.torch as adapter
 from lccodec.adapters import chains as link_saver
 from lccodec.adapters.lightning import LCCheck, LCCheckpointIO
-from lccodec.errors import ArgumentError, ChainError, StorageError
+from lccodec.errors import ArgumentError, StorageError
 
 pytestmark = [
     # Of Lightning: a class of PyTorch it should not use any more, and advice on a data set of 64
@@ -204,29 +203,6 @@ def test_what_cannot_be_stored_is_named_and_leaves_nothing(tmp_path):
     plugin.remove_checkpoint(tmp_path / "a.ckpt")
 
 
-def test_a_link_whose_checkpoint_is_missing_or_of_another_run(tmp_path):
-    for run in ("one", "other"):
-        plugin = LCCheckpointIO(tmp_path / run / "chain", newest="history")
-        plugin.save_checkpoint({"x": torch.randn(4)}, tmp_path / run / "a.ckpt")
-    target = tmp_path / "one" / "chain" / "000000000000.lcc.h5"
-    shutil.copy(tmp_path / "other" / "chain" / target.name, target)
-    with pytest.raises(ChainError, match="of another run"):
-        plugin.load_checkpoint(tmp_path / "one" / "a.ckpt")
-    target.unlink()
-    with pytest.raises(ChainError, match="is missing"):
-        plugin.load_checkpoint(tmp_path / "one" / "a.ckpt")
-    # Link and chain can be moved together.
-    shutil.move(tmp_path / "other", tmp_path / "elsewhere")
-    assert plugin.load_checkpoint(tmp_path / "elsewhere" / "a.ckpt")["x"].shape == (4,)
-
-
-def test_a_link_that_is_none(tmp_path):
-    for text in ("", "[]", '{"chain": 1, "step": 0, "root": ""}', '{"chain": "x"}'):
-        lccodec.save_file(None, tmp_path / "a", {"lccodec.link": text})
-        with pytest.raises(lccodec.FormatError, match="not a link"):
-            LCCheckpointIO().load_checkpoint(tmp_path / "a")
-
-
 class Activation(enum.Enum):
     RELU = "relu"
 
@@ -317,15 +293,6 @@ def test_what_cannot_be_stored_is_refused_before_the_first_step(tmp_path, make, 
     assert module.steps == 0
 
 
-def test_each_checkpoint_is_exact(tmp_path):
-    plugin = LCCheckpointIO(chain=tmp_path / "chain", policy="lc-2", newest="exact")
-    weights = [torch.randn(200, 100, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
-    for number, weight in enumerate(weights):
-        plugin.save_checkpoint({"state_dict": {"weight": weight}}, tmp_path / f"{number}.ckpt")
-    found = [plugin.load_checkpoint(tmp_path / f"{n}.ckpt")["state_dict"]["weight"] for n in range(3)]
-    assert [torch.equal(a, b) for a, b in zip(found, weights, strict=True)] == [True, True, True]
-
-
 def test_frozen_weights_are_saved_once(tmp_path):
     plugin = LCCheckpointIO(tmp_path / "chain", only=["state_dict/*lora*"])
     for step in range(3):
@@ -390,23 +357,3 @@ def test_best_and_last_are_the_same_step_and_both_exact(tmp_path, background):
     for path in (best.best_model_path, best.last_model_path):
         found = LCCheckpointIO().load_checkpoint(bucket / pathlib.Path(path).name)
         assert is_same(found, saved[path])
-
-
-def test_a_run_that_goes_back_takes_its_chain_back(tmp_path):
-    def save(plugin, seed, step):
-        weight = torch.randn(300, 40, generator=torch.Generator().manual_seed(seed))
-        plugin.save_checkpoint({"global_step": step, "w": weight}, tmp_path / f"{step}-{seed}.ckpt")
-        return weight
-
-    plugin = LCCheckpointIO(tmp_path / "chain", "balanced")
-    for step in (4, 8, 12):
-        save(plugin, step, step)
-    plugin.teardown()
-    plugin = LCCheckpointIO(tmp_path / "chain", "balanced")
-    plugin.load_checkpoint(tmp_path / "4-4.ckpt")
-    weights = [save(plugin, seed, step) for seed, step in ((0, 8), (1, 12))]
-    plugin.teardown()
-    with lccodec.Chain(tmp_path / "chain", adapter=adapter) as chain:
-        assert chain.steps == [4, 8, 12]
-        assert torch.equal(chain.restore(12)["w"], weights[1])
-    assert plugin.load_checkpoint(tmp_path / "12-12.ckpt")["global_step"] == 12

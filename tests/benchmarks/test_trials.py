@@ -1,10 +1,7 @@
 """Trials can be cut anywhere, moments are mended, tables hold the figures."""
 
-from __future__ import annotations
-
 import json
 import sys
-from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +11,7 @@ from benchmarks.networks import tasks, trajectories
 from benchmarks.schemes import catalogue
 from benchmarks.trials import pieces, program, resume, table
 
+from ..support.pools import Here
 from ..support.tiny_tasks import tiny_task
 
 
@@ -105,7 +103,7 @@ def training(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         monkeypatch.setitem(pieces.CASES, name, case)
     monkeypatch.setattr(pieces, "task", tiny_task)
     monkeypatch.setattr(program, "prepare", lambda: None)
-    monkeypatch.setattr(program, "ProcessPoolExecutor", Alone)
+    monkeypatch.setattr(program, "ProcessPoolExecutor", Here)
 
     def run(*arguments: str | Path) -> int:
         fixed = ["--data", tmp_path, "--cache", tmp_path / "cache"]
@@ -113,25 +111,6 @@ def training(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         return program.main()
 
     return run
-
-
-class Alone:
-    """A pool that works in this process."""
-
-    def __init__(self, *_: object, **__: object) -> None:
-        self.pieces = 0
-
-    def __enter__(self) -> Alone:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def submit(self, function, *arguments):
-        future = Future()
-        function(*arguments)
-        future.set_result(None)
-        return future
 
 
 CASES = ("logistic every 20", "gpt every 20", "finetune every 20")

@@ -10,7 +10,6 @@ import pytest
 
 import lccodec
 
-SIZE = 5_000
 
 
 def state(**entries: np.ndarray) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec.element_types import ELEMENT_TYPES
 from lccodec.policy.followers import mark_followers
 from lccodec.policy.policy import Candidate
 from lccodec.policy.roles import FOLLOWER, UNNAMED
@@ -20,7 +19,6 @@ BEFORE = RNG.normal(size=SIZE)
 MOVED = 0.01 * RNG.normal(size=SIZE)
 NOISE = 0.01 * RNG.normal(size=SIZE)
 WEIGHT = BEFORE + MOVED
-FLOAT32 = ELEMENT_TYPES[11]
 
 
 def marked(name: str, now: np.ndarray, before: np.ndarray, why: str = UNNAMED) -> Candidate:

@@ -25,15 +25,6 @@ from .segments import run_of
 
 Files = dict[str, bytes]
 
-#: A program that repairs the chain, or the chains of ranks, in a directory.
-REPAIRING = """
-import sys
-from pathlib import Path
-from lccodec.chain.mend.repair import repair
-from lccodec.chain.store.directory import DirectoryStore
-repair(DirectoryStore(Path(sys.argv[1])))
-"""
-
 
 def protected_run(directory: Path, redundancy: object, steps: int = 6, **options: object) -> Protection:
     """A chain of some steps, and its parity."""

@@ -11,9 +11,8 @@ import shutil
 import signal
 import sys
 import warnings
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from lccodec.chain.mend.protect import Redundancy, protect
 from lccodec.chain.mend.repair import repair
@@ -21,25 +20,14 @@ from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.system import System
 
 from .mirrors import mirror_of
-from .systems import OPERATIONS
+from .systems import Faulty
 
 
-class Deadly(System):
-    """The real system; the operation of some number is not done, and nothing after it."""
-
-    def __init__(self, last: int) -> None:
-        self._left = last
-        for name in OPERATIONS:
-            setattr(self, name, self._counted(getattr(System, name)))
-
-    def _counted(self, operation: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
-            if self._left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            self._left -= 1
-            return operation(*arguments)
-
-        return call
+def die(_: str, number: int, last: int) -> bool:
+    """Kill this process at the operation of some number, which is not done."""
+    if number == last:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return False
 
 
 def do(verb: str, folder: Path, system: System) -> None:
@@ -63,7 +51,7 @@ def main(verb: str, folder: str, every: str) -> None:
         place = Path(shutil.copytree(folder, f"{folder}-{number}"))
         child = os.fork()
         if not child:
-            do(verb, place, Deadly(number))
+            do(verb, place, Faulty(fails=partial(die, last=number)))
             os._exit(0)
         _, status = os.waitpid(child, 0)
         is_killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
