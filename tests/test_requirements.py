@@ -120,11 +120,11 @@ def test_what_is_missing_is_left_out_of_every_call(tmp_path: Path) -> None:
     ("file", "some"),
     [
         ("tests/chain/save/test_killed.py", True),  # slow
-        ("tests/report/test_hostile.py", True),  # in a browser
+        ("tests/report/test_names.py", True),  # in a browser
         ("tests/adapters/torch/test_states.py", True),  # of a framework
         ("tests/cli/test_program.py", True),  # in one test
         ("lccodec/adapters/dcp.py", True),  # in a doctest
-        ("tests/entropy/test_huffman.py", False),
+        ("tests/entropy/test_lockstep.py", False),
         ("lccodec/entropy/bits.py", False),
     ],
 )

@@ -76,10 +76,26 @@ def test_an_evaluate_that_fails(evaluate: Any, match: str) -> None:
         tune(STATES, evaluate)
 
 
-@pytest.mark.parametrize(("states", "bound"), [([], 1), (STATES[:1], 1), (STATES, -1), (STATES, "1"), (7, 1)])
-def test_bad_arguments(states: Any, bound: Any) -> None:
-    with pytest.raises(ArgumentError):
+@pytest.mark.parametrize(
+    ("states", "bound", "match"),
+    [
+        ([], 1, "at least two states"),
+        (STATES[:1], 1, "at least two states"),
+        (STATES, -1, "max_loss must be a number of at least 0"),
+        (STATES, "1", "max_loss must be a number of at least 0"),
+        (7, 1, "states"),
+    ],
+)
+def test_bad_arguments(states: Any, bound: Any, match: str) -> None:
+    with pytest.raises(ArgumentError, match=match):
         tune(states, off, bound)
+
+
+def test_a_bound_is_kept_for_one_array() -> None:
+    random = np.random.default_rng(0)
+    run = [{"w": w} for w in np.cumsum(random.normal(size=(3, 20_000)), axis=0, dtype=np.float32)]
+    best = tune(run, lambda state: float(np.abs(state["w"] - run[-1]["w"]).mean()), max_loss=0.5)
+    assert 0 <= best.loss <= 0.5
 
 
 @pytest.mark.slow

@@ -11,7 +11,6 @@ import pytest
 import lccodec
 
 
-
 def state(**entries: np.ndarray) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     layers = {f"fc{n}": {"weight": rng.normal(size=(50, 100)).astype(np.float32)} for n in range(2)}

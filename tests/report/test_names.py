@@ -1,4 +1,7 @@
-"""Names and findings as a reader sees them: with their slashes, marked, and on a phone."""
+"""Names and findings as a reader sees them: with their slashes, marked, and on a phone.
+
+Names, metadata and sentences of strangers are text and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..support.browser import Opened, opened
-from ..support.documents import one_run
+from ..support.documents import HOSTILE, hostile, one_run
 from .conftest import Write
 
 if TYPE_CHECKING:
@@ -88,3 +91,69 @@ def test_a_phone_shows_all_of_a_long_name(report: Opened) -> None:
         "[...document.querySelectorAll('#movement .chart text')].map((text) => text.textContent)"
     )
     assert len({label for label in labels if label.endswith("w~eight")}) == 3  # they differ
+
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+@pytest.fixture(scope="module")
+def outside(browser: Browser, write: Write) -> Iterator[Opened]:
+    with opened(browser, write(hostile())) as made:
+        yield made
+
+
+def test_nothing_runs_and_nothing_is_made(outside: Opened) -> None:
+    for place in range(len(HOSTILE)):
+        outside.run(
+            """(index) => {
+                const found = document.querySelector("#array-found");
+                found.value = String(index);
+                found.dispatchEvent(new Event("change"));
+            }""",
+            place,
+        )
+        outside.run("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
+    assert outside.run("window.harmed === undefined")
+    assert outside.page.locator("main img, main script, main svg svg[onload], iframe, object").count() == 0
+    assert outside.complaints == []
+    assert outside.requests == []
+
+
+def test_nothing_hides_or_reorders_what_is_beside_it(outside: Opened) -> None:
+    outside.run("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
+    text = outside.run("document.body.textContent + document.title")
+    for character in ("\u202e", "\x07", "\x1b", "\x00", "\u200b", "\ufeff", "\ud800"):
+        assert character not in text
+    for shown in ("\\u202e", "\\x07", "\\x1b[2J\\x0d\\x0a", "\\x00", "\\u200b", "\\ufeff", "\\ud800"):
+        assert shown in text
+    assert outside.run("getComputedStyle(document.querySelector('.name')).unicodeBidi") == "isolate"
+
+
+def test_a_long_name_is_short_in_lists_and_whole_where_asked_for(outside: Opened) -> None:
+    place = HOSTILE.index("a" * 10_000)
+    text = outside.run("(index) => document.querySelector('#array-found').options[index].textContent", place)
+    assert len(text) == 80
+    outside.page.select_option("#array-found", value=str(place))
+    outside.wait("document.querySelector('#array h3').textContent.length === 10000")
+    assert outside.page.locator("#array h3").bounding_box()["height"] < 200
+
+
+def test_the_title_is_the_name_of_the_run(outside: Opened) -> None:
+    assert outside.text("h1").startswith("<img src=x onerror=")
+    assert outside.page.title().endswith("\N{EN DASH} lccodec outside")
+
+
+def test_even_a_script_could_load_nothing(browser: Browser, write: Write) -> None:
+    with opened(browser, write(hostile())) as outside:
+        for address in ("https://example.com/", "data:text/plain,a", "blob:null/a"):
+            assert not outside.run(f"fetch('{address}').then(() => true, () => false)")
+        refused = """new Promise((done) => {
+            document.addEventListener("securitypolicyviolation", (event) => done(event.violatedDirective));
+            const made = document.createElement("script");
+            made.textContent = "window.harmed = 1";
+            document.body.append(made);
+        })"""
+        assert outside.run(refused).startswith("script-src")
+        assert outside.run("window.harmed === undefined")
+        assert outside.requests == []

@@ -1,4 +1,7 @@
-"""Copies: arrays that are the rounding of another are found by their values, all of them."""
+"""Copies: roundings of an array, and equal ones, are found by their values, all of them.
+
+Of equal arrays the one that changed least is the source.
+"""
 
 from typing import Any
 
@@ -8,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec.element_types import BFLOAT16_BITS, narrow
-from lccodec.policy.copies import mark_rounded
+from lccodec.policy.copies import mark_copies, mark_rounded
 from lccodec.policy.optimizer import find_optimizers
 from lccodec.policy.policy import Candidate
 from lccodec.policy.roles import MASTER, ROUNDED, UNNAMED, UNTRAINED, Role
@@ -122,3 +125,92 @@ def test_an_optimizer_may_keep_the_float32_of_its_parameters() -> None:
     assert found.inside == set(kept)
     other = {name.replace("master_param", "second_copy"): s for name, s in kept.items()}
     assert not find({**shapes, **other}).known
+
+
+def equal_to(*arrays: Candidate) -> dict[str, str]:
+    mark_copies(arrays)
+    return {c.name: c.source for c in arrays if c.source is not None}
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i2", "f2", "f4", "f8", "c8", "c16", "i8"])
+def test_an_equal_array_is_a_copy(dtype: str) -> None:
+    array = (SINGLE * 100).astype(dtype)
+    assert equal_to(candidate("a", array), candidate("b", array.copy())) == {"b": "a"}
+
+
+@given(st.integers(0, SINGLE.size - 1), st.integers(0, 31))
+def test_one_other_bit_makes_an_equal_array_none(place: int, bit: int) -> None:
+    other = SINGLE.copy()
+    other.view(np.uint32).reshape(-1)[place] ^= np.uint32(1 << bit)
+    assert equal_to(candidate("a", SINGLE), candidate("b", other)) == {}
+
+
+def test_bits_are_compared() -> None:
+    """0 is not -0, and NaN is NaN."""
+    values = SINGLE.copy()
+    values[3], values[4] = np.nan, 0.0
+    negative = values.copy()
+    negative[4] = -0.0
+    names = ("a", values), ("b", negative), ("c", values.copy())
+    assert equal_to(*(candidate(*each) for each in names)) == {"c": "a"}
+
+
+def test_what_else_is_no_equal_array() -> None:
+    for name, other in (
+        ("another shape", SINGLE.reshape(30, 20)),
+        ("another type", SINGLE.view(np.int32)),
+        ("few bytes", SINGLE[0, :15].copy()),
+        ("a constant", np.ones_like(SINGLE)),
+        ("nothing", SINGLE[:0]),
+        ("a scalar", np.float32(7).reshape(())),
+    ):
+        arrays = candidate("a", other.copy()), candidate("b", other), candidate("w", SINGLE)
+        assert equal_to(*arrays) == ({"b": "a"} if name in ("another shape", "another type") else {}), name
+
+
+def test_what_a_save_leaves_out_is_no_source() -> None:
+    left = candidate("a", SINGLE, before=SINGLE, inherited=True)
+    assert equal_to(left, candidate("b", SINGLE.copy())) == {}
+
+
+@pytest.mark.parametrize("count", [2, 4, 5, 8, 9])
+def test_equal_arrays_have_one_source(count: int) -> None:
+    found = equal_to(*(candidate(f"{i}", SINGLE.copy()) for i in range(count)))
+    half = (count + 1) // 2
+    assert found == {f"{half + i}": f"{i}" for i in range(count - half)}
+
+
+def test_the_source_is_what_changed_least() -> None:
+    near, far = SINGLE + np.float32(1e-6), SINGLE[::-1].copy()
+    some = SINGLE.copy()
+    some[0] += 1
+    arrays = {"new": None, "far": far, "near": near, "some": some, "same": SINGLE}
+    while len(arrays) > 1:
+        found = equal_to(*(candidate(name, SINGLE.copy(), before=before) for name, before in arrays.items()))
+        best = list(arrays)[-1]
+        assert best not in found
+        assert set(found.values()) == set(list(arrays)[::-1][: len(arrays) // 2])
+        del arrays[best]
+
+
+def test_hashes_say_what_changed() -> None:
+    arrays = [candidate(f"{i}", SINGLE.copy(), changed=share) for i, share in enumerate((0.5, 0.1, 0.9))]
+    assert equal_to(*arrays) == {"2": "1"}
+
+
+def test_what_has_a_rounding_is_a_source() -> None:
+    rounded = narrow(SINGLE).view(BFLOAT16_BITS)
+    arrays = candidate("ema", SINGLE.copy()), candidate("w", rounded), candidate("other/w", SINGLE.copy())
+    assert equal_to(*arrays) == {"w": "other/w", "ema": "other/w"}
+    two = candidate("again", rounded.copy()), candidate("w", rounded), candidate("master", SINGLE)
+    assert equal_to(*two) == {"again": "master"}  # a rounding is no source
+
+
+def test_many_arrays_alike_in_the_sample_are_not_compared_with_all() -> None:
+    different = []
+    for i in range(20):
+        array = SINGLE.reshape(-1).copy()
+        array[1] += i // 2  # not in the sample
+        different.append(candidate(f"{i}", array))
+    found = equal_to(*different)
+    assert found == {"1": "0", "3": "2", "5": "4", "7": "6"}
