@@ -327,8 +327,8 @@ class SymbolCoder:
         self._starts = (ends - counts - 1).astype(np.int32)  # of each array's values in the book
         self.codebook = stored_bytes(counts.astype(np.uint16)) + stored_bytes(patterns)
 
-    def write_block(self, part: slice) -> tuple[bytes, int]:
-        """Return a block and its part of the array sum.
+    def write_block(self, part: slice) -> tuple[list[Piece], int]:
+        """Return the pieces of a block, and its part of the array sum.
 
         Only components outside the dead zone are quantized; inside it the reference stays. In an
         array without negative numbers, every decoded component is checked: none may be negative,
@@ -353,10 +353,8 @@ class SymbolCoder:
                 symbols.add(first - part.start, place, symbol)
         if self._run and self._out is not None:  # words of the sum may span two batches
             checksum = array_sum(self._out)
-        pieces: list[Piece] = write_block(
-            symbols.run(), np.concatenate(escapes), np.concatenate(exact), count, self._columns
-        )
-        return b"".join(pieces), checksum
+        found = np.concatenate(escapes), np.concatenate(exact)
+        return write_block(symbols.run(), *found, count, self._columns), checksum
 
     def _pieces(self, part: slice) -> Iterator[tuple[Fitted, int]]:
         """Yield the pieces of a block: the batch of each, and its first component in the batch."""

@@ -22,6 +22,7 @@ from ...container.scalars import Json
 from ...container.tree import Flat
 from ...element_table import ElementType
 from ...element_types import Array
+from ...entropy.stream_writer import Piece
 from ...frame.content import Content
 from ...frame.encode import MAX_BLOCK_COMPONENTS, Effort, FrameCoder, RawFrame, encode_content
 from ...frame.header import Shape
@@ -98,10 +99,11 @@ class EncodeBlock:
 
     number: int
 
-    def run(self, bench: Bench) -> tuple[bytes, int]:
+    def run(self, bench: Bench) -> tuple[list[Piece], int]:
         """Do the task."""
         coder: FrameCoder = bench[_FRAME]
-        return coder.write_block(self.number)
+        pieces, total = coder.write_block(self.number)
+        return [b"".join(pieces)], total  # bytes can be sent
 
 
 #: The classes of all tasks, and of what they are made of.

@@ -50,6 +50,7 @@ from ...container.source import FileSource
 from ...element_table import ELEMENT_TYPES, ElementType
 from ...element_types import Array
 from ...entropy.numbers import zigzag
+from ...entropy.stream_writer import Piece
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError, warn
 from ...frame import planes
 from ...frame.content import MAX_SHARED_COMPONENTS, SUM_MASK, Content, array_sum, sum_change_of
@@ -559,7 +560,7 @@ class HashedStep:
         coder = FrameCoder(Content(c.bits, c.kind, (c.shape,)), Lossless())
         offset, found, total = self._place(c), [], 0
 
-        def blocks() -> Iterator[tuple[bytes, int]]:
+        def blocks() -> Iterator[tuple[list[Piece], int]]:
             nonlocal total
             for part in coder.parts:
                 self.heartbeat()
@@ -568,7 +569,7 @@ class HashedStep:
                 self.write(offset + part.start * own.itemsize, own)
                 pieces, block_sum = planes.write_block(own, None, c.kind, first)
                 total += block_sum
-                yield b"".join(pieces), block_sum
+                yield pieces, block_sum
 
         yield from coder.join(blocks())
         self.arrays[c.name] = HashedArray(c.kind, c.shape, offset, total & SUM_MASK, np.concatenate(found))
@@ -582,7 +583,7 @@ class HashedStep:
         coder = FrameCoder(Content(c.bits, c.kind, (c.shape,), c.bits), Lossless())
         differ, hashes, total = self.changes[c.name], known.hashes.copy(), known.total
 
-        def blocks() -> Iterator[tuple[bytes, int]]:
+        def blocks() -> Iterator[tuple[list[Piece], int]]:
             nonlocal total
             before = total  # the sum of the parent's array goes on
             for part in coder.parts:
@@ -599,14 +600,14 @@ class HashedStep:
 
     def _block(
         self, c: Candidate, known: HashedArray, part: slice, differ: Array, hashes: Array
-    ) -> tuple[bytes, int]:
+    ) -> tuple[list[Piece], int]:
         """Return a block, and what it changes of the array sum; put the new hashes in place."""
         length, word = self.segment // c.bits.itemsize, part.start * c.kind.size // 8
         size = min(part.stop, c.bits.size) - part.start
         whole = float(differ.mean()) > _MAX_SHARE
         chosen = np.arange(differ.size) if whole else np.flatnonzero(differ)
         if not chosen.size:
-            return b"".join(planes.write_codes(size, c.kind, chosen, np.empty(0, c.kind.bits))), 0
+            return planes.write_codes(size, c.kind, chosen, np.empty(0, c.kind.bits)), 0
         bits, first = c.bits[part], part.start // length
         runs = [slice(start * length, stop * length) for start, stop in runs_of(chosen.tolist())]
         own = bits.copy() if whole else np.concatenate([bits[run] for run in runs])
@@ -619,12 +620,12 @@ class HashedStep:
             written += count
         if whole:
             pieces, total = planes.write_block(own, before, c.kind, word)
-            return b"".join(pieces), total - array_sum(before, word)
+            return pieces, total - array_sum(before, word)
         at = np.flatnonzero(own != before)
         new, old = own.take(at), before.take(at)
         places = chosen.take(at // length) * length + at % length
         pieces = planes.write_codes(size, c.kind, places, zigzag(new, old, c.kind.is_float))
-        return b"".join(pieces), sum_change_of(new, old, places, word)
+        return pieces, sum_change_of(new, old, places, word)
 
     def _read(self, name: str, segments: Array) -> Array:
         if self.parent is None:
