@@ -499,7 +499,7 @@ class HashedStep:
     places: Places = field(default_factory=Places)  # where new arrays lie in the file of values
     heartbeat: Callable[[], None] = lambda: None  # called again and again while arrays are coded
 
-    def encode(self, plan: SavePlan) -> Iterator[tuple[Iterator[bytes], list[Candidate]]]:
+    def encode(self, plan: SavePlan) -> Iterator[tuple[Iterator[Piece], list[Candidate]]]:
         """Yield the chunks of each frame of a plan, and its arrays.
 
         Their hashes are there once all chunks have been taken.
@@ -512,7 +512,7 @@ class HashedStep:
             self.heartbeat()
             self._copy(plan.candidates[index], self.arrays[plan.candidates[source].name])
 
-    def _frame(self, frame: FramePlan, arrays: Sequence[Candidate]) -> Iterator[bytes]:
+    def _frame(self, frame: FramePlan, arrays: Sequence[Candidate]) -> Iterator[Piece]:
         c = arrays[0]
         several = c.bits.size > MAX_BLOCK_COMPONENTS
         few = c.bits.size > MAX_SHARED_COMPONENTS and self._share(c) <= _MAX_SHARE_OF_ONE_BLOCK
@@ -524,7 +524,7 @@ class HashedStep:
         found = self.changes.get(c.name)
         return 1.0 if found is None else float(found.mean())
 
-    def _at_once(self, frame: FramePlan, arrays: Sequence[Candidate]) -> Iterator[bytes]:
+    def _at_once(self, frame: FramePlan, arrays: Sequence[Candidate]) -> Iterator[Piece]:
         """Code arrays of one block together, from copies of them and of the parent's."""
         copies = [c.bits.copy() for c in arrays]
         known = [self._known(c) for c in arrays]
@@ -555,7 +555,7 @@ class HashedStep:
                 before[start * length : stop * length] = self.parent.read(name, range(start, stop))
         return before
 
-    def _by_block(self, c: Candidate) -> Iterator[bytes]:
+    def _by_block(self, c: Candidate) -> Iterator[Piece]:
         """Code an array without the parent's, block by block."""
         coder = FrameCoder(Content(c.bits, c.kind, (c.shape,)), Lossless())
         offset, found, total = self._place(c), [], 0
@@ -574,7 +574,7 @@ class HashedStep:
         yield from coder.join(blocks())
         self.arrays[c.name] = HashedArray(c.kind, c.shape, offset, total & SUM_MASK, np.concatenate(found))
 
-    def _changed(self, c: Candidate) -> Iterator[bytes]:
+    def _changed(self, c: Candidate) -> Iterator[Piece]:
         """Code an array against the parent's, of which only segments that changed are read."""
         known, length = self._known(c), self.segment // c.bits.itemsize
         if known is None or self.parent is None:
@@ -751,7 +751,7 @@ class HashReference(Reference):
         plan: SavePlan,
         latest: Latest | None,
         effort: Effort,  # noqa: ARG002 - nothing is tried for lossless frames
-    ) -> Iterator[tuple[Iterator[bytes], dict[str, DecodedArray]]]:
+    ) -> Iterator[tuple[Iterator[Piece], dict[str, DecodedArray]]]:
         """Yield the chunks of each frame, and its arrays by name: nothing is lost of them."""
         parent = None  # what the arrays of the latest checkpoint are read from, if it has any
         if latest is not None and plan.parent is not None and latest.arrays:
