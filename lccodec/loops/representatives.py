@@ -8,14 +8,14 @@ the element type. Source: SPEC 7.6 (LCC-REC-03, LCC-REC-04) and 7.7.
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from ..element_table import ELEMENT_TYPES, ElementType
 from ..element_types import Array, add, add_at, octaves, unwork, work
 from ..parallel import slices
-from . import kernel
+from . import inlined, kernel
 
 _NO_PLACES: Final = np.zeros(0, np.int64)
 
@@ -179,7 +179,6 @@ _settle = kernel(
 
 _PLACES_AT_A_TIME: Final = 1 << 14  # that are changed, so that they and what is added stay in the cache
 _CHUNK: Final = 1 << 10  # values at a time, which stay in the first-level cache
-_PAIRED_VALUES: Final = 32  # of more, a table of pairs does not stay there
 
 
 def settle_all(
@@ -213,7 +212,40 @@ def _settle_all_numpy(
     return _settle_numpy(symbols, fits, places, table, original, reference, result, limit, code)
 
 
-def _settle_all_loop(  # noqa: PLR0912 - a call in a loop would take longer
+@inlined
+def _look_up(symbols: Array, table: Array, eight: Array, values: Array) -> None:
+    # Of a small table, all entries are in registers, and are compared.
+    if table.size <= eight.size:
+        t0, t1, t2, t3, t4, t5, t6, t7 = _entries(eight)
+        for k in range(symbols.size):
+            symbol, value = symbols[k], t0
+            value = t1 if symbol == 1 else value
+            value = t2 if symbol == 2 else value
+            value = t3 if symbol == 3 else value
+            value = t4 if symbol == 4 else value
+            value = t5 if symbol == 5 else value
+            value = t6 if symbol == 6 else value
+            value = t7 if symbol == 7 else value
+            values[k] = value
+    else:
+        for k in range(symbols.size):
+            values[k] = table[symbols[k]]
+
+
+@inlined
+def _entries(eight: Array) -> tuple[Any, ...]:
+    return eight[0], eight[1], eight[2], eight[3], eight[4], eight[5], eight[6], eight[7]
+
+
+@inlined
+def _padded(table: Array) -> Array:
+    eight = np.zeros(8, table.dtype)
+    for place in range(min(eight.size, table.size)):
+        eight[place] = table[place]
+    return eight
+
+
+def _settle_all_loop(
     symbols: Array,
     fits: Array,
     table: Array,
@@ -224,26 +256,11 @@ def _settle_all_loop(  # noqa: PLR0912 - a call in a loop would take longer
     code: int,
 ) -> int:
     before, decoded, exact = reference.view(table.dtype), result.view(table.dtype), original.view(table.dtype)
-    values, some, unbound = np.empty(_CHUNK, table.dtype), 0, limit == np.inf
-    # Of a small table, two values of 32 bits are looked up at a time, as one of 64 bits.
-    paired = table.itemsize == 4 and symbols.itemsize == 1 and table.size <= _PAIRED_VALUES
-    pairs = np.empty(table.size << 9 if paired else 0, table.dtype)
-    for second in range(table.size if paired else 0):
-        for first in range(table.size):
-            pairs[(second << 8 | first) * 2] = table[first]
-            pairs[(second << 8 | first) * 2 + 1] = table[second]
-    both, two = pairs.view(np.uint64), values.view(np.uint64)
+    values, eight, some, unbound = np.empty(_CHUNK, table.dtype), _padded(table), 0, limit == np.inf
     for start in range(0, symbols.size, _CHUNK):
         chosen, kept = symbols[start : start + _CHUNK], fits[start : start + _CHUNK]
         own, out = exact[start : start + _CHUNK], decoded[start : start + _CHUNK]
-        done = 0
-        if paired:
-            done = chosen.size & ~1
-            joined = chosen[:done].view(np.uint16)
-            for k in range(joined.size):
-                two[k] = both[joined[k]]
-        for k in range(done, chosen.size):
-            values[k] = table[chosen[k]]
+        _look_up(chosen, table, eight, values)
         if reference.size:
             base = before[start : start + _CHUNK]
             for k in range(chosen.size):
@@ -254,7 +271,7 @@ def _settle_all_loop(  # noqa: PLR0912 - a call in a loop would take longer
             fit = kept[k] & (abs(values[k]) < np.inf) & near
             kept[k] = fit
             missed += not fit
-        for k in range(chosen.size):
+        for k in range(out.size):
             out[k] = values[k]
         if missed:
             some += missed
@@ -283,12 +300,16 @@ def _write_sums_numpy(symbols: Array, table: Array, reference: Array, out: Array
 
 def _write_sums_loop(symbols: Array, table: Array, reference: Array, out: Array, code: int) -> None:
     before, result = reference.view(table.dtype), out.view(table.dtype)
-    if reference.size:
-        for i in range(symbols.size):
-            result[i] = before[i] + table[symbols[i]]
-    else:
-        for i in range(symbols.size):
-            result[i] = table[symbols[i]]
+    values, eight = np.empty(_CHUNK, table.dtype), _padded(table)
+    for start in range(0, symbols.size, _CHUNK):
+        chosen, some = symbols[start : start + _CHUNK], result[start : start + _CHUNK]
+        _look_up(chosen, table, eight, values)
+        if reference.size:
+            base = before[start : start + _CHUNK]
+            for k in range(chosen.size):
+                values[k] = base[k] + values[k]
+        for k in range(some.size):
+            some[k] = values[k]
 
 
 _write_sums = kernel(
