@@ -237,13 +237,14 @@ def _low_bits(zeros: int, gaps: int) -> int:
 
 def _write_sparse(run: Sparse | Array, count: int, depth: int) -> list[Piece]:
     gaps, values = _gaps_of(run) if isinstance(run, Sparse) else gaps_between(run)
-    together = gaps.size // (int(np.count_nonzero(gaps != 0)) or 1)  # symbols next to each other, on average
+    totals = totals_of(gaps)
+    together = gaps.size // (totals[0] or 1)  # symbols next to each other, on average
     rows = []
     if depth == 1 and together >= _MIN_ROW_SYMBOLS:
         rows = _write_rows(as_sparse(run, count), count)
     if rows and gaps.size >= _SURE_ROW_SYMBOLS:
         return rows
-    others = _write_gaps(values, gaps, together, depth)
+    others = _write_gaps(values, gaps, *totals[1:], together, depth)
     return rows if rows and sum(map(len, rows)) < sum(map(len, others)) else others
 
 
@@ -330,13 +331,33 @@ def _gaps_between_loop(symbols: Array) -> tuple[Array, Array]:
 gaps_between = kernel(_gaps_between, _gaps_between_loop, "in u1")
 
 
-def _write_gaps(values: Array, gaps: Array, together: int, depth: int) -> list[Piece]:
-    low = _low_bits(int(gaps.sum(dtype=np.int64)), gaps.size)
+def _totals(gaps: Array) -> tuple[int, int, int]:
+    """Return how many gaps (uint32) are not 0, their sum, and the largest of them."""
+    return int(np.count_nonzero(gaps)), int(gaps.sum(dtype=np.int64)), int(gaps.max())
+
+
+def _totals_loop(gaps: Array) -> tuple[int, int, int]:
+    nonzero = total = largest = 0
+    for k in range(gaps.size):
+        gap = np.int64(gaps[k])
+        nonzero += gap != 0
+        total += gap
+        largest = max(largest, gap)
+    return nonzero, total, largest
+
+
+totals_of = kernel(_totals, _totals_loop, "in u4")
+
+
+def _write_gaps(
+    values: Array, gaps: Array, zeros: int, largest: int, together: int, depth: int
+) -> list[Piece]:
+    low = _low_bits(zeros, gaps.size)
     if low and together >= _MIN_RUN_SYMBOLS:
         if depth == 1 and (runs := _write_runs(gaps, values, low)):
             return runs
         low = 0 if depth > 1 else low
-    if int(gaps.max()) >> low > 255:
+    if largest >> low > 255:
         gaps, values = _split_gaps(gaps, values, 256 << low)
     pieces = _gaps_and_values(gaps, values, low, depth)
     if gaps.size > MAX_STREAM_PLACES * sum(map(len, pieces)):
@@ -345,7 +366,7 @@ def _write_gaps(values: Array, gaps: Array, together: int, depth: int) -> list[P
 
 
 def _gaps_and_values(gaps: Array, values: Array, low: int, depth: int) -> list[Piece]:
-    high = (gaps >> low).astype(np.uint8)
+    high = (gaps >> low if low else gaps).astype(np.uint8)
     pieces = [_SPARSE_HEAD.pack(STREAM_SPARSE, low, gaps.size), *write_stream(high, depth + 1)]
     if low:
         pieces.append(stored_bytes(pack(gaps.astype(np.uint8) & np.uint8((1 << low) - 1), low)))

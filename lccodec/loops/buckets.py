@@ -11,10 +11,9 @@ from typing import Any, Final
 import numpy as np
 
 from ..element_types import Array
-from . import inlined, is_compiled, kernel
+from . import is_compiled, kernel
 
-_CHUNK: Final = 1 << 10  # differences at a time, which stay in the first-level cache
-_PATTERNS: Final = (("f4", "u4"), ("f8", "u8"))
+PATTERNS: Final = (("f4", "u4"), ("f8", "u8"))
 
 
 def extremes(
@@ -53,18 +52,7 @@ def _extremes_numpy(
     np.maximum.at(most, buckets, patterns)
 
 
-@inlined
-def _subtract(own: Array, reference: Array, start: int, d: Array) -> None:
-    if reference.size:
-        before = reference[start : start + own.size]
-        for k in range(own.size):
-            d[k] = own[k] - before[k]
-    else:
-        for k in range(own.size):
-            d[k] = own[k]
-
-
-def _extremes_loop(
+def _extremes_loop(  # noqa: PLR0912 - what may change is found before
     values: Array, reference: Array, shift: int, plus: int, minus: int, least: Array, most: Array
 ) -> None:
     d, unit = np.empty(_FEW, values.dtype), least.dtype.type
@@ -90,7 +78,13 @@ def _extremes_loop(
                 far = min(far, highest)
     for start in range(0, values.size, _FEW):
         own = values[start : start + _FEW]
-        _subtract(own, reference, start, d)
+        if reference.size:
+            before = reference[start : start + own.size]
+            for k in range(own.size):
+                d[k] = own[k] - before[k]
+        else:
+            for k in range(own.size):
+                d[k] = own[k]
         some = False
         for k in range(own.size):
             size = unit(patterns[k] & magnitude)
@@ -113,7 +107,7 @@ _FEW: Final = 1 << 8  # differences at a time that are looked at together
 _SPREAD: Final = 12  # a bucket has nearly all mantissas if the others are one in so many, as a power of 2
 
 _extremes = kernel(
-    _extremes_numpy, _extremes_loop, *(f"in {t}, in {t}, i8, i8, i8, out {u}, out {u}" for t, u in _PATTERNS)
+    _extremes_numpy, _extremes_loop, *(f"in {t}, in {t}, i8, i8, i8, out {u}, out {u}" for t, u in PATTERNS)
 )
 
 
@@ -140,26 +134,6 @@ _bucket_symbols = kernel(
 )
 
 
-def all_bucket_symbols(
-    values: Array, reference: Array, shift: int, table: Array, window: Array, symbols: Array, fits: Array
-) -> None:
-    """Write the symbols of all differences, also of those in a dead zone.
-
-    Parameters
-    ----------
-    values, reference
-        As for :func:`extremes`.
-    table
-        Of each bucket its symbol, uint16; or `UNFIT` if its differences are stored exactly.
-    window
-        What `window_of` returns for the table.
-    symbols, fits
-        The symbols, uint8; and 1 where a difference has one, else 0, uint8.
-    """
-    form = _all_bucket_symbols if values.itemsize >= 4 else _all_bucket_symbols_numpy
-    form(values, reference, shift, table, window, symbols, fits)
-
-
 #: What a bucket has in the place of a symbol if its differences are stored exactly.
 UNFIT: Final = 1 << 8
 
@@ -179,46 +153,3 @@ def window_of(table: Array, dtype: np.dtype[Any]) -> Array:
         return np.zeros(0, dtype)
     joined = (shown.astype(np.uint64) << (4 * np.arange(8, dtype=np.uint64))).sum(axis=1)
     return np.array([base, *joined.tolist()], dtype)
-
-
-def _all_bucket_symbols_numpy(
-    values: Array, reference: Array, shift: int, table: Array, window: Array, symbols: Array, fits: Array
-) -> None:
-    with np.errstate(all="ignore"):
-        d = values - reference if reference.size else values
-    found = table.take((d.view(f"u{d.itemsize}") >> shift).astype(np.intp), mode="clip")
-    symbols[:] = found.astype(np.uint8)
-    fits[:] = found < UNFIT
-
-
-def _all_bucket_symbols_loop(
-    values: Array, reference: Array, shift: int, table: Array, window: Array, symbols: Array, fits: Array
-) -> None:
-    d, unit = np.empty(_CHUNK, values.dtype), window.dtype.type
-    patterns, bits, top = d.view(window.dtype), unit(shift), unit(8 * values.itemsize - 1)
-    exponents, two, three, seven = unit(table.size // 2 - 1), unit(2), unit(3), unit(7)
-    base, plus, minus = (window[0], window[1], window[2]) if window.size else (unit(0), unit(0), unit(0))
-    for start in range(0, values.size, _CHUNK):
-        own = values[start : start + _CHUNK]
-        _subtract(own, reference, start, d)
-        chosen, kept = symbols[start : start + _CHUNK], fits[start : start + _CHUNK]
-        if window.size:
-            for k in range(own.size):
-                exponent = unit(unit(patterns[k] >> bits) & exponents)
-                place = min(unit(max(exponent, base) - base), seven)
-                entries = minus if patterns[k] >> top else plus
-                entry = unit(entries >> unit(place << two))
-                chosen[k] = entry & seven
-                kept[k] = unit(~entry >> three) & unit(1)
-        else:
-            for k in range(own.size):
-                found = table[patterns[k] >> bits]
-                chosen[k] = found & 255
-                kept[k] = found < UNFIT
-
-
-_all_bucket_symbols = kernel(
-    _all_bucket_symbols_numpy,
-    _all_bucket_symbols_loop,
-    *(f"in {t}, in {t}, i8, in u2, in {u}, out u1, out u1" for t, u in _PATTERNS),
-)

@@ -57,31 +57,3 @@ def test_extremes_of_full_buckets(name: str, size: int, seed: int) -> None:
             form(values[some], values[:0], shift, 0, 0, least, most)
         found.append((least.tolist(), most.tolist()))
     assert found[0] == found[1]
-
-
-@given(st.sampled_from(sorted(TYPES)), st.integers(0, 40), st.integers(0, 2**32), st.booleans())
-def test_all_symbols(name: str, size: int, seed: int, few: bool) -> None:
-    code, shift, exponents = TYPES[name]
-    values, reference = (random_array(name, (size,), seed + k) for k in (0, 1))
-    table = np.random.default_rng(seed).choice([0, 1, 7, buckets.UNFIT], 2 << exponents).astype(np.uint16)
-    if few:  # the buckets around that of 1.0 have symbols, smaller ones are in the zone
-        table = table.reshape(2, -1)
-        one = (1 << (exponents - 1)) - 1
-        table[:, : one - 3], table[:, one + 3 :] = 0, buckets.UNFIT
-        values = np.where(np.isfinite(values), np.sign(values) * 2.0 ** (np.arange(size) % 9 - 4), values)
-        values, table = values.astype(name), table.reshape(-1)
-    window = np.zeros(0, code) if name == "float16" else buckets.window_of(table, np.dtype(code))
-    assert (window.size == 3) == (few and name != "float16")
-    for before in (reference, reference[:0]):
-        with np.errstate(all="ignore"):
-            found = table[(values - before if before.size else values).view(code) >> shift]
-        for form in (
-            buckets._all_bucket_symbols_numpy,
-            buckets._all_bucket_symbols_loop,
-            buckets.all_bucket_symbols,
-        ):
-            symbols, fits = np.empty((2, size), np.uint8)
-            with np.errstate(all="ignore"):
-                form(values, before, shift, table, window, symbols, fits)
-            np.testing.assert_array_equal(symbols, found & 255)
-            np.testing.assert_array_equal(fits, found < buckets.UNFIT)
