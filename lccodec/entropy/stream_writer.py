@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -337,10 +337,10 @@ def _totals(gaps: Array) -> tuple[int, int, int]:
 
 
 def _totals_loop(gaps: Array) -> tuple[int, int, int]:
-    nonzero = total = largest = 0
+    nonzero, total, largest = 0, 0, 0
     for k in range(gaps.size):
-        gap = np.int64(gaps[k])
-        nonzero += gap != 0
+        gap: Any = gaps[k]
+        nonzero += gap > 0
         total += gap
         largest = max(largest, gap)
     return nonzero, total, largest
