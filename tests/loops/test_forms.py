@@ -12,14 +12,7 @@ from lccodec import element_types
 from lccodec.element_table import ELEMENT_TYPES
 from lccodec.element_types import Array
 from lccodec.loops import buckets, differences, sizes, sums
-from lccodec.loops.bins import (
-    _all_zigzags_loop,
-    _all_zigzags_numpy,
-    _zigzags_loop,
-    _zigzags_numpy,
-    all_zigzags,
-    zigzags,
-)
+from lccodec.loops.bins import _zigzags_loop, zigzags, zigzags_numpy
 from lccodec.loops.counts import _histogram, _histogram_loop, _tally_loop, _tally_numpy, histogram, tally
 from lccodec.loops.interpolation import _interpolate_loop, interpolate
 from lccodec.loops.representatives import is_native
@@ -44,7 +37,7 @@ def test_bins(numbers: list[float], code: str, end: int, wide: bool, narrowed: b
     end += 1000 if wide and end else 0
     arguments = d, d.dtype.type(1.25), np.int64(end), 0.6, narrowed
     results = []
-    for form in (_zigzags_numpy, _zigzags_loop):
+    for form in (zigzags_numpy, _zigzags_loop):
         symbols = np.empty(d.size, np.uint16 if wide else np.uint8)
         past = np.empty(d.size, np.uint8)
         with np.errstate(over="ignore"):
@@ -63,33 +56,6 @@ def test_bins_begin_behind_the_zone() -> None:
     assert zigzags(d[:1], np.float32(1), np.int64(3), 0.6, False, True)[0].tolist() == [2]
 
 
-@given(
-    st.lists(st.floats(-200, 200, width=32) | st.sampled_from([0.6, -0.6, np.nan, np.inf]), max_size=40),
-    st.sampled_from(["f4", "f8"]),
-    st.integers(0, 128),
-    st.booleans(),
-    st.booleans(),
-)
-def test_symbols_of_all(numbers: list[float], code: str, end: int, wide: bool, relative: bool) -> None:
-    values = np.array(numbers, code)
-    reference = values[::-1].copy() if relative else values[:0]
-    number = values.dtype.type
-    zone = -number(0.48), number(0.48)
-    results = []
-    for form in (_all_zigzags_numpy, _all_zigzags_loop):
-        symbols, fits = (
-            np.empty(values.size, np.uint16 if wide else np.uint8),
-            np.empty(values.size, np.uint8),
-        )
-        with np.errstate(all="ignore"):
-            form(values, reference, *zone, number(1.25), float(end), 0.6, symbols, fits)
-        results.append((symbols, fits))
-    results.append(all_zigzags(values, reference, zone, number(1.25), end, 0.6, wide))
-    for symbols, fits in results:
-        np.testing.assert_array_equal(fits, results[0][1])
-        np.testing.assert_array_equal(symbols[fits > 0], results[0][0][fits > 0])
-
-
 BUCKETS = {"float16": ("u2", 10, 5), "float32": ("u4", 23, 8), "float64": ("u8", 52, 11)}
 
 
@@ -105,8 +71,9 @@ def test_extremes_and_symbols_of_buckets(name: str, size: int, seed: int) -> Non
             least = np.full(2 << exponents, np.iinfo(code).max, code)
             most = np.zeros(2 << exponents, code)
             with np.errstate(all="ignore"):
-                form(values, before, shift, least, most)
-                form(values[:0], before[:0], shift, least, most)
+                first = [(0, 0)] if form is buckets.extremes else [0, 0]
+                for some in (slice(size // 2), slice(size // 2, size), slice(0)):
+                    form(values[some], before[some], shift, *first, least, most)
             extremes.append((least, most))
         for number in set((patterns >> shift).tolist()):
             own = patterns[patterns >> shift == number]
@@ -123,24 +90,19 @@ def test_extremes_and_symbols_of_buckets(name: str, size: int, seed: int) -> Non
         np.testing.assert_array_equal(form(patterns, shift, table), expected)
 
 
-@given(st.sampled_from(sorted(BUCKETS)), st.integers(0, 40), st.integers(0, 2**32))
-def test_all_symbols_of_buckets(name: str, size: int, seed: int) -> None:
+@given(st.sampled_from(["float32", "float64"]), st.integers(1, 900), st.integers(0, 2**32))
+def test_extremes_of_full_buckets(name: str, size: int, seed: int) -> None:
     code, shift, exponents = BUCKETS[name]
-    values, reference = (random_array(name, (size,), seed + k) for k in (0, 1))
-    table = np.random.default_rng(seed).choice([0, 1, 7, buckets.UNFIT], 2 << exponents).astype(np.uint16)
-    for before in (reference, reference[:0]):
-        with np.errstate(all="ignore"):
-            found = table[(values - before if before.size else values).view(code) >> shift]
-        for form in (
-            buckets._all_bucket_symbols_numpy,
-            buckets._all_bucket_symbols_loop,
-            buckets.all_bucket_symbols,
-        ):
-            symbols, fits = np.empty((2, size), np.uint8)
-            with np.errstate(all="ignore"):
-                form(values, before, np.dtype(code).type(shift), table, symbols, fits)
-            np.testing.assert_array_equal(symbols, found & 255)
-            np.testing.assert_array_equal(fits, found < buckets.UNFIT)
+    rng, count = np.random.default_rng(seed), 2 << exponents
+    values = rng.choice([1.0, 1.5, np.nextafter(2, 1), 3.9999999, 4.1], size) * rng.choice([-1, 1], size)
+    values = np.where(rng.random(size) < 0.1, rng.standard_normal(size), values).astype(name)
+    found = []
+    for form in (buckets._extremes_numpy, buckets._extremes_loop):
+        least, most = np.full(count, np.iinfo(code).max, code), np.zeros(count, code)
+        for some in (slice(size // 2), slice(size // 2, size)):
+            form(values[some], values[:0], shift, 0, 0, least, most)
+        found.append((least.tolist(), most.tolist()))
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, 1 << 17, (1 << 17) + 1])
