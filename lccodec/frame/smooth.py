@@ -23,6 +23,7 @@ from ..entropy.runs import as_sparse
 from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_stream
 from ..errors import FormatError
+from ..loops import kernel
 from ..loops.representatives import is_native
 from ..quantizers.field import LARGEST, LATTICE_ORIGIN, MOST_LATTICE_STEPS, FieldPlan, wide
 from ..quantizers.lattice import PREDICTORS, Coded, Shape, decode_block, encode_block, levels
@@ -152,7 +153,7 @@ class SmoothCoder:
                 hidden = masked.reshape(shape)
                 moved = np.where(masked, 0.0, moved)
         coding = self._conserving if plan.keeps_sum else self._bounded
-        coded, limits, result, kept = coding(moved.reshape(shape), hidden, base, values)
+        coded, limits, result, kept = coding(moved.reshape(shape), hidden, base, own)
         if spared is not None:
             kept &= ~spared | (result == own)
         escapes = np.flatnonzero(~kept)
@@ -189,14 +190,15 @@ class SmoothCoder:
             masked |= ~(np.abs(values) < MOST_LATTICE_STEPS * plan.step)
         return masked, None if apart else filled
 
-    def _is_near(self, decoded: Array, values: Array) -> Array:
-        """Return which elements keep the bound, bool."""
-        with np.errstate(all="ignore"):
-            distance = decoded - values
-        return np.abs(distance, out=distance) <= math.nextafter(self.plan.bound, 0)
+    def _is_near(self, decoded: Array, own: Array) -> Array:
+        """Return which components keep the bound, bool."""
+        near, kind = np.empty(own.size, np.uint8), self.content.kind
+        pair = (each.view(kind.work) if is_native(kind) else wide(each, kind) for each in (decoded, own))
+        _mark_near(*pair, math.nextafter(self.plan.bound, 0), near)
+        return near.view(np.bool_)
 
     def _bounded(
-        self, moved: Array, hidden: Array | None, base: Array | None, values: Array
+        self, moved: Array, hidden: Array | None, base: Array | None, own: Array
     ) -> tuple[Coded, _Limits, Array, Array]:
         """Code a block; return it, the limits, what is decoded, and which elements are kept."""
         plan, kind = self.plan, self.content.kind
@@ -205,14 +207,14 @@ class SmoothCoder:
         origin = LATTICE_ORIGIN * plan.step if plan.on_lattice else None
         placed = moved if origin is None else np.add(moved, origin, dtype=np.float64)
         limits = _Limits(plan.lower, plan.upper, None if origin is None else -origin)
-        result, kept = np.empty(values.size, kind.bits), np.empty(values.size, bool)
+        result, kept = np.empty_like(own), np.empty(own.size, bool)
         at = 0
 
         def use(piece: Array) -> None:
             nonlocal at
             part = slice(at, at := at + piece.size)
             limits.finish(piece, None if base is None else base[part], kind, result[part])
-            kept[part] = self._is_near(wide(result[part], kind), values[part])
+            kept[part] = self._is_near(result[part], own[part])
 
         coded = encode_block(placed, plan.step, hidden, use, refines=origin is None)
         if hidden is not None:
@@ -220,7 +222,7 @@ class SmoothCoder:
         return coded, limits, result, kept
 
     def _conserving(
-        self, moved: Array, hidden: Array | None, base: Array | None, values: Array
+        self, moved: Array, hidden: Array | None, base: Array | None, own: Array
     ) -> tuple[Coded, _Limits, Array, Array]:
         """Code a block, with the offset that takes back its mean error.
 
@@ -228,8 +230,8 @@ class SmoothCoder:
         sum cannot be kept, no element is.
         """
         plan, kind = self.plan, self.content.kind
-        unmasked = np.ones(values.size, bool) if hidden is None else ~hidden.reshape(-1)
-        result = np.empty(values.size, kind.bits)
+        unmasked = np.ones(own.size, bool) if hidden is None else ~hidden.reshape(-1)
+        values, result = wide(own, kind), np.empty_like(own)
         for share in _KEPT_FOR_OFFSET:
             pieces: list[Array] = []
             coded, offset = encode_block(moved, plan.step * (1 - share), hidden, pieces.append), 0.0
@@ -238,7 +240,7 @@ class SmoothCoder:
                 limits = _Limits(plan.lower, plan.upper, offset)
                 limits.finish(decoded.copy(), base, kind, result)
                 found = wide(result, kind)
-                kept = unmasked & self._is_near(found, values)
+                kept = unmasked & self._is_near(result, own)
                 missed = _missed(found[kept], values[kept], kind)
                 # What lies at a limit does not move with the offset.
                 free = np.count_nonzero(kept & (found > plan.lower) & (found < plan.upper))
@@ -250,7 +252,7 @@ class SmoothCoder:
             if not missed:
                 return coded, limits, result, kept
         coded = encode_block(np.zeros(moved.shape), plan.step, hidden, lambda _: None)
-        return coded, _Limits(), result, np.zeros(values.size, bool)
+        return coded, _Limits(), result, np.zeros(own.size, bool)
 
 
 def _is_of_the_field(values: Array, filled: Array) -> bool:
@@ -286,18 +288,55 @@ class _Limits:
 
         `base` has the components of the reference. It may be `out`.
         """
-        with np.errstate(all="ignore"):
-            if self.offset is not None:
-                field += self.offset
-            if base is not None:
-                field += wide(base, kind)
-            if self.limited:
-                np.copyto(field, self.lower, where=field < self.lower)
-                np.copyto(field, self.upper, where=field > self.upper)
-            if kind == _BFLOAT16:
-                out[:] = narrow(field.astype(np.float32))
-            else:
-                np.copyto(out.view(kind.work), field, casting="same_kind")
+        offset = -0.0 if self.offset is None else self.offset  # the sum with -0.0 is the same number
+        numbers = out.view(kind.work) if is_native(kind) else np.empty(field.size)
+        before = numbers[:0]
+        if base is not None:
+            before = base.view(kind.work) if is_native(kind) else wide(base, kind)
+        _finish(field, before, offset, self.lower, self.upper, numbers)
+        if kind == _BFLOAT16:
+            out[:] = narrow(numbers.astype(np.float32))
+        elif not is_native(kind):
+            with np.errstate(over="ignore"):
+                out.view(kind.work)[:] = numbers
+
+
+def _finish_numpy(field: Array, base: Array, offset: float, lower: float, upper: float, out: Array) -> None:
+    with np.errstate(all="ignore"):
+        if offset or math.copysign(1, offset) > 0:
+            field += offset
+        if base.size:
+            field += base
+        if lower > -math.inf or upper < math.inf:
+            np.copyto(field, lower, where=field < lower)
+            np.copyto(field, upper, where=field > upper)
+        np.copyto(out, field, casting="same_kind")
+
+
+def _finish_loop(field: Array, base: Array, offset: float, lower: float, upper: float, out: Array) -> None:
+    for i in range(field.size):
+        value = field[i] + offset
+        if base.size:
+            value += np.float64(base[i])
+        value = lower if value < lower else value
+        out[i] = upper if value > upper else value
+
+
+_finish = kernel(_finish_numpy, _finish_loop, *(f"out f8, in f{n}, f8, f8, f8, out f{n}" for n in (4, 8)))
+
+
+def _mark_near_numpy(decoded: Array, exact: Array, limit: float, near: Array) -> None:
+    with np.errstate(all="ignore"):
+        distance = np.subtract(decoded, exact, dtype=np.float64)
+    np.less_equal(np.abs(distance, out=distance), limit, out=near.view(np.bool_))
+
+
+def _mark_near_loop(decoded: Array, exact: Array, limit: float, near: Array) -> None:
+    for i in range(near.size):
+        near[i] = abs(np.float64(decoded[i]) - np.float64(exact[i])) <= limit
+
+
+_mark_near = kernel(_mark_near_numpy, _mark_near_loop, *(f"in f{n}, in f{n}, f8, out u1" for n in (4, 8)))
 
 
 def _missed(decoded: Array, values: Array, kind: ElementType) -> float:

@@ -261,3 +261,49 @@ def _dequantize_loop(numbers: Array, step: float, predicted: Array) -> None:
 
 
 dequantize = kernel(_dequantize, _dequantize_loop, *(f"in u{n}, f8, out f8" for n in (1, 2, 4, 8)))
+
+
+def weave(known: Array, skipped: int, predicted: Array, out: Array) -> None:
+    """Write known rows and the predicted ones behind them, of arrays of three axes, into a flat one.
+
+    Of each block `skipped` known rows are left out. There may be one more of them at the end.
+    """
+    blocks, length, apart = known.shape
+    made = out.size // (blocks * apart)
+    _weave(known.reshape(-1), length, apart, skipped, predicted.reshape(-1), made, out)
+
+
+def _weave_numpy(
+    known: Array, length: int, apart: int, skipped: int, predicted: Array, made: int, out: Array
+) -> None:
+    rows = out.reshape(-1, made, apart)
+    rows[:, ::2] = known.reshape(-1, length, apart)[:, skipped : skipped + made - made // 2]
+    rows[:, 1::2] = predicted.reshape(-1, made // 2, apart)
+
+
+def _weave_loop(
+    known: Array, length: int, apart: int, skipped: int, predicted: Array, made: int, out: Array
+) -> None:
+    one, rows = np.uint64(apart), made // 2
+    for block in range(out.size // (made * apart)):
+        target = np.uint64(block * made * apart)
+        first = np.uint64((block * length + skipped) * apart)
+        second = np.uint64(block * rows * apart)
+        if apart == 1:
+            for k in range(np.uint64(rows)):
+                out[target + k + k] = known[first + k]
+                out[target + k + k + one] = predicted[second + k]
+        else:
+            for row in range(rows):
+                at = np.uint64(row) * one
+                for k in range(one):
+                    out[target + at + at + k] = known[first + at + k]
+                for k in range(one):
+                    out[target + at + at + one + k] = predicted[second + at + k]
+        if made % 2:
+            at = np.uint64(rows) * one
+            for k in range(one):
+                out[target + at + at + k] = known[first + at + k]
+
+
+_weave = kernel(_weave_numpy, _weave_loop, "in f8, i8, i8, i8, in f8, i8, out f8")

@@ -27,13 +27,13 @@ import numpy as np
 
 from ..element_types import Array
 from ..entropy.numbers import signed, unsigned
-from ..loops.prediction import LINEAR, MOST_STEPS, PREDICTORS, dequantize, predict, quantize
+from ..loops.prediction import CONSTANT, LINEAR, MOST_STEPS, PREDICTORS, dequantize, predict, quantize, weave
 
 Shape = tuple[int, ...]
 Index = tuple[slice, ...]
 
 #: Elements predicted at a time, so that they and what is made of them stay in the cache.
-PIECE: Final = 1 << 15
+PIECE: Final = 1 << 16
 
 #: Where pieces of a sample begin, in 256ths of the way.
 _SAMPLED_PLACES: Final = (0, 77, 179, 256)
@@ -87,6 +87,11 @@ class Pass:
         before, behind = self.shape[: self.axis], self.shape[self.axis + 1 :]
         return math.prod(before), self.shape[self.axis], math.prod(behind)
 
+    def filled(self, some: slice) -> int:
+        """Return the number of rows that some become, with the known ones."""
+        end = self.knots if some.stop == self.shape[self.axis] else some.stop
+        return end + some.stop - 2 * some.start
+
 
 def levels(shape: Shape) -> list[list[Pass]]:
     """Return the passes of each level of a block, coarsest level first (LCC-SMO-03)."""
@@ -108,8 +113,8 @@ def _level(shape: Shape, stride: int) -> list[Pass]:
 _Coding = Callable[[slice, slice, Array], bool]
 
 
-def _fill(
-    step: Pass, known: Array, rows: slice, predictor: int, origin: float, code: _Coding
+def _pieces(
+    step: Pass, known: Array, rows: slice, kind: tuple[int, float], code: _Coding, out: Array | None = None
 ) -> Iterator[Array]:
     """Yield some rows of a pass, known and decoded ones, piece by piece.
 
@@ -119,36 +124,42 @@ def _fill(
         All known elements, contiguous.
     rows
         Which rows to predict; each follows its known one.
+    kind
+        The predictor, and what `CONSTANT` predicts.
+    out
+        Where the pieces are written, one after the other; otherwise each is an array of its own.
     """
-    blocks, total, apart = step.rows
-    known = known.reshape(-1, step.knots, apart)
-    per_block = (rows.stop - rows.start) * apart
+    blocks, _, apart = step.rows
+    known = known.reshape(blocks, step.knots, apart)
+    per_block, at = (rows.stop - rows.start) * apart, 0
     for block in range(0, blocks, at_a_time := max(PIECE // per_block, 1)):
         part = slice(block, block + at_a_time)
         for start in range(rows.start, rows.stop, length := max(PIECE // apart, 1)):
-            stop = min(start + length, rows.stop)
-            first, last = _neighbours(start, stop, step.knots)
-            near = known[part, first:last]
-            some = slice(start, stop)
-            while True:
-                predicted = predict(near, first, step.knots, start, stop, predictor, origin)
-                if code(part, some, predicted):
-                    break
-            end = step.knots if stop == total else stop
-            filled = np.empty((len(near), end - start + stop - start, apart))
-            filled[:, ::2] = near[:, start - first : end - first]
-            filled[:, 1::2] = predicted
-            yield filled.reshape(-1)
+            some = slice(start, min(start + length, rows.stop))
+            first, last = _neighbours(some.start, some.stop, step.knots)
+            near, coded = known[part, first:last], False
+            while not coded:
+                predicted = predict(near, first, step.knots, some.start, some.stop, *kind)
+                coded = code(part, some, predicted)
+            end = at + len(near) * apart * step.filled(some)
+            piece = np.empty(end - at) if out is None else out[at:end]
+            weave(near, start - first, predicted, piece)
+            yield piece
+            at = end
+
+
+def _whole(step: Pass, known: Array, rows: slice, kind: tuple[int, float], code: _Coding) -> Array:
+    """Return some rows of a pass, known and decoded ones."""
+    blocks, _, apart = step.rows
+    out = np.empty(blocks * apart * step.filled(rows))
+    for _ in _pieces(step, known, rows, kind, code, out):
+        pass
+    return out
 
 
 def _neighbours(start: int, stop: int, knots: int) -> tuple[int, int]:
     """Return the first and the end of the known rows that some rows are predicted from."""
     return max(min(start - 2, knots - 4), 0), min(max(stop + 3, 4), knots)
-
-
-def _joined(pieces: Iterator[Array]) -> Array:
-    found = list(pieces)
-    return found[0] if len(found) == 1 else np.concatenate(found)
 
 
 #: Steps of a level are so many 256ths of the step of the block (LCC-SMO-04).
@@ -239,12 +250,12 @@ def encode_block(
         for each in level:
             kind = _choose(each, exact[each.targets], known.reshape(each.known_shape), origin, 1 / steps.step)
             coded.predictors.append(kind)
-            pieces = _fill(each, known, slice(0, each.rows[1]), kind, origin, steps.of(each))
+            work = each, known, slice(0, each.shape[each.axis]), (kind, origin), steps.of(each)
             if each is passes[-1][-1]:
-                for piece in pieces:
+                for piece in _pieces(*work):
                     use(piece)
             else:
-                known = _joined(pieces)
+                known = _whole(*work)
         coded.numbers.append(steps.numbers)
     if not passes:
         use(known)
@@ -327,20 +338,27 @@ def _residuals(each: Pass, original: Array, known: Array, origin: float) -> Arra
     """
     places = _SAMPLED_PLACES if each.size > _SAMPLE else _SAMPLED_PLACES[:1]
     lengths = _piece_lengths(each, _SAMPLE // len(places))
-    before, rows, behind = lengths[: each.axis], lengths[each.axis], lengths[each.axis + 1 :]
-    found = np.empty((len(PREDICTORS), len(places), math.prod(lengths)))
-    for k, place in enumerate(places):
+    rows, behind = lengths[each.axis], lengths[each.axis + 1 :]
+    exact = np.empty((len(places), *lengths))
+    boxes: dict[int, list[Array]] = {}  # of known elements, by the first row
+    for own, place in zip(exact, places, strict=True):
         starts = [(extent - length) * place >> 8 for extent, length in zip(each.shape, lengths, strict=True)]
         index = [slice(start, start + length) for start, length in zip(starts, lengths, strict=True)]
-        exact, start = original[tuple(index)], starts[each.axis]
+        own[...] = original[tuple(index)]
+        index[each.axis] = slice(*_neighbours(starts[each.axis], starts[each.axis] + rows, each.knots))
+        boxes.setdefault(starts[each.axis], []).append(known[tuple(index)])
+    found = np.empty((len(PREDICTORS), *exact.shape))
+    found[CONSTANT] = origin
+    at = 0
+    for start, some in boxes.items():
         first, last = _neighbours(start, start + rows, each.knots)
-        index[each.axis] = slice(first, last)
-        near = np.array(known[tuple(index)], np.float64, order="C")
-        near = near.reshape(math.prod(before), last - first, math.prod(behind))
-        for predictor in PREDICTORS:
+        near = np.array(some, np.float64).reshape(-1, last - first, math.prod(behind))
+        for predictor in PREDICTORS[1:]:
             predicted = predict(near, first, each.knots, start, start + rows, predictor, origin)
-            np.subtract(exact, predicted.reshape(lengths), out=found[predictor, k].reshape(lengths))
-    return np.abs(found, out=found)
+            found[predictor, at : at + len(some)] = predicted.reshape(-1, *lengths)
+        at += len(some)
+    np.subtract(exact, found, out=found)
+    return np.abs(found, out=found).reshape(len(PREDICTORS), len(places), -1)
 
 
 def _piece_lengths(step: Pass, elements: int) -> list[int]:
@@ -392,7 +410,7 @@ def decode_block(shape: Shape, coded: Coded) -> Iterator[Array]:
         if level is passes[-1]:
             yield from pieces
         else:
-            known = _joined(pieces)
+            known = np.concatenate(list(pieces))
     if not passes:
         yield known
 
@@ -414,11 +432,11 @@ def _decoded(
                 shape = (*each.shape[:axis], made.stop - made.start, *each.shape[axis + 1 :])
                 narrow, apart = replace(each, shape=shape), each.size // (rows + knots)
                 own, some = own[made.start * apart : made.stop * apart], slice(0, each.rows[1])
-            pieces = _fill(narrow, part, some, kind, origin, _reading(narrow, own, step))
+            work = narrow, part, some, (kind, origin), _reading(narrow, own, step)
             if each is level[-1]:
-                yield from pieces
+                yield from _pieces(*work)
             else:
-                part = _joined(pieces)
+                part = _whole(*work)
 
 
 def _reading(each: Pass, numbers: Array, step: float) -> _Coding:
