@@ -137,7 +137,7 @@ class SmoothCoder:
         """Return a block and its part of the array sum; write its decoded components into `out`."""
         content, plan, kind = self.content, self.plan, self.content.kind
         shape = self._shapes[part.stop]
-        own = content.bits[part].copy()
+        own = content.bits[part]
         base = None if content.reference is None else content.reference[part]
         values = own.view(kind.work) if is_native(kind) else wide(own, kind)
         moved = values
@@ -160,20 +160,19 @@ class SmoothCoder:
         result[escapes] = own[escapes]
         if self.out is not None:
             self.out[part] = result
-        pieces = _write(coded, limits, escapes, own[escapes], kind, own.size)
+        pieces = _write(coded, limits, escapes, result[escapes], kind, own.size)
         return b"".join(pieces), placed_sum(result, part.start)
 
     def _is_plain(self, values: Array, moved: Array) -> bool:
-        """Return whether there are only finite numbers that need no care."""
+        """Return whether no element needs care."""
         plan = self.plan
-        if plan.fills or plan.keeps_sum:
+        if plan.keeps_sum or plan.span is None:
             return False
+        low, high = plan.span
         most = MOST_LATTICE_STEPS * plan.step if plan.on_lattice else LARGEST
-        low, high = (float(each.reduce(values)) for each in (np.minimum, np.maximum))
-        plain = max(plan.lower, math.nextafter(-most, 0)) <= low and high <= min(
-            plan.upper, math.nextafter(most, 0)
-        )
-        return plain and (moved is values or bool(np.abs(moved).max() < LARGEST))
+        if not (plan.lower <= low and high <= plan.upper and max(-low, high) < most):
+            return False
+        return moved is values or bool(np.abs(moved).max() < LARGEST)
 
     def _masked(self, values: Array, moved: Array, shape: Shape) -> tuple[Array, Array | None]:
         """Return which elements are stored apart, and which fill values may be predicted."""

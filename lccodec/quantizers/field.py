@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -59,6 +59,8 @@ class FieldPlan:
         Whether the mean error is taken back.
     on_lattice
         Whether decoded values are multiples of the step, a power of two.
+    span
+        The least and the largest of all numbers, if all are finite.
     """
 
     bound: float
@@ -68,6 +70,7 @@ class FieldPlan:
     fills: tuple[float, ...] = ()
     keeps_sum: bool = False
     on_lattice: bool = False
+    span: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ class Extent:
     low: float
     high: float
     fills: tuple[float, ...] = ()
+    is_all: bool = field(default=False, compare=False)  # whether no number lies outside
 
     @property
     def range(self) -> float:
@@ -158,12 +162,13 @@ def _extent(bits: Array, kind: ElementType, outside: Outside) -> Extent | None:
     low, high = math.inf, -math.inf
     least_valid = -math.inf if outside.minimum is None else outside.minimum
     most_valid = math.inf if outside.maximum is None else outside.maximum
+    is_all = True
     for piece in _pieces(bits, kind):
         least, most = float(np.minimum.reduce(piece)), float(np.maximum.reduce(piece))
         limited = least < least_valid or most > most_valid
         if outside.fills or limited or not math.isfinite(least - most):
             piece = piece.astype(np.float64, copy=False)  # noqa: PLW2901 - limits may be of no other type
-            use = np.isfinite(piece)
+            is_all, use = False, np.isfinite(piece)
             for fill in outside.fills:
                 use &= piece != fill
             if limited:
@@ -172,7 +177,7 @@ def _extent(bits: Array, kind: ElementType, outside: Outside) -> Extent | None:
             least = float(kept.min(initial=math.inf))
             most = float(kept.max(initial=-math.inf))
         low, high = min(low, least), max(high, most)
-    return Extent(low, high, outside.fills) if low <= high else None
+    return Extent(low, high, outside.fills, is_all) if low <= high else None
 
 
 def _pieces(bits: Array, kind: ElementType) -> Iterator[Array]:
