@@ -24,9 +24,10 @@ from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_stream
 from ..errors import FormatError
 from ..loops import kernel
+from ..loops.prediction import PREDICTORS
 from ..loops.representatives import is_native
 from ..quantizers.field import LARGEST, LATTICE_ORIGIN, MOST_LATTICE_STEPS, FieldPlan, wide
-from ..quantizers.lattice import PREDICTORS, Coded, Shape, decode_block, encode_block, levels
+from ..quantizers.lattice import Coded, Shape, decode_block, encode_block, levels
 from . import planes
 from .content import Content, array_sum
 
@@ -192,8 +193,10 @@ class SmoothCoder:
     def _is_near(self, decoded: Array, own: Array) -> Array:
         """Return which components keep the bound, bool."""
         near, kind = np.empty(own.size, np.uint8), self.content.kind
-        pair = (each.view(kind.work) if is_native(kind) else wide(each, kind) for each in (decoded, own))
-        _mark_near(*pair, math.nextafter(self.plan.bound, 0), near)
+        one, other = (
+            each.view(kind.work) if is_native(kind) else wide(each, kind) for each in (decoded, own)
+        )
+        _mark_near(one, other, math.nextafter(self.plan.bound, 0), near)
         return near.view(np.bool_)
 
     def _bounded(
@@ -288,15 +291,15 @@ class _Limits:
         `base` has the components of the reference. It may be `out`.
         """
         offset = -0.0 if self.offset is None else self.offset  # the sum with -0.0 is the same number
-        numbers = out.view(kind.work) if is_native(kind) else np.empty(field.size)
+        numbers = out.view(kind.work) if is_native(kind) else field
         before = numbers[:0]
         if base is not None:
             before = base.view(kind.work) if is_native(kind) else wide(base, kind)
         _finish(field, before, offset, self.lower, self.upper, numbers)
-        if kind == _BFLOAT16:
-            out[:] = narrow(numbers.astype(np.float32))
-        elif not is_native(kind):
-            with np.errstate(over="ignore"):
+        with np.errstate(over="ignore"):
+            if kind == _BFLOAT16:
+                out[:] = narrow(numbers.astype(np.float32))
+            elif not is_native(kind):
                 out.view(kind.work)[:] = numbers
 
 

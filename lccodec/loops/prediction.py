@@ -84,8 +84,8 @@ def _predict_numpy(
     result = target = out.reshape(blocks, stop - start, apart)
     if blocks > 1 and target.shape != rows.shape:
         target = np.empty(rows.shape)
-    # All rows that have all neighbours are one vector: short loops take longer. Between blocks there
-    # are numbers without a meaning, until other rows are predicted.
+    # All rows that have all neighbours are one vector: short loops take longer. Between blocks
+    # there are numbers without a meaning, until other rows are predicted.
     weights = _INNER[predictor]
     reach = len(weights) - 1
     low, high = max(start, reach), min(stop, knots - 1 - reach)
@@ -100,7 +100,8 @@ def _predict_numpy(
             pair *= weight
             if distance:
                 total += pair
-    for row in {0, 1, knots - 3, knots - 2, knots - 1}.intersection(range(start, stop)):
+    ends = {0, 1, knots - 3, knots - 2, knots - 1}
+    for row in (each for each in ends if start <= each < stop):
         at, here = row - first, target[:, row - start]
         if row == knots - 1:
             behind = _BEHIND if predictor != LINEAR else _BEHIND_LINEAR if knots > 1 else (1.0,)
@@ -122,7 +123,7 @@ def _predict_numpy(
         result[...] = target[:, : stop - start]
 
 
-def _predict_loop(
+def _predict_loop(  # noqa: PLR0912 - the compiler is told each formula
     known: Array,
     blocks: int,
     length: int,
@@ -140,7 +141,7 @@ def _predict_loop(
         row = start
         while row < stop:
             # Elements that are predicted by one formula at a time: of a row, or of a line.
-            form, count = predictor, one
+            form, rows = predictor, 1
             if row == knots - 1:
                 form = -1
             elif predictor > 1 and row in (0, knots - 2):
@@ -148,8 +149,8 @@ def _predict_loop(
             elif predictor == 3 and row in (1, knots - 3):
                 form = 2
             elif apart == 1:
-                count = np.uint64(min(stop, knots - predictor) - row)
-            at = np.uint64((block * length + row - first) * apart)
+                rows = min(stop, knots - predictor) - row
+            at, count = np.uint64((block * length + row - first) * apart), np.uint64(rows * apart)
             if form == 1:
                 for i in range(at, at + count):
                     out[target + i - at] = (known[i] + known[i + one]) * 0.5
@@ -181,7 +182,7 @@ def _predict_loop(
                 for i in range(at, at + count):
                     out[target + i - at] = known[i]
             target += count
-            row += np.int64(count // one)
+            row += rows
 
 
 _predict = kernel(_predict_numpy, _predict_loop, "in f8, i8, i8, i8, i8, i8, i8, i8, i8, out f8")
@@ -264,7 +265,7 @@ dequantize = kernel(_dequantize, _dequantize_loop, *(f"in u{n}, f8, out f8" for 
 
 
 def weave(known: Array, skipped: int, predicted: Array, out: Array) -> None:
-    """Write known rows and the predicted ones behind them, of arrays of three axes, into a flat one.
+    """Write known rows and the predicted ones behind them into a flat array; both have three axes.
 
     Of each block `skipped` known rows are left out. There may be one more of them at the end.
     """

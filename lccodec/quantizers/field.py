@@ -167,13 +167,11 @@ def _extent(bits: Array, kind: ElementType, outside: Outside) -> Extent | None:
         least, most = float(np.minimum.reduce(piece)), float(np.maximum.reduce(piece))
         limited = least < least_valid or most > most_valid
         if outside.fills or limited or not math.isfinite(least - most):
-            piece = piece.astype(np.float64, copy=False)  # noqa: PLW2901 - limits may be of no other type
-            is_all, use = False, np.isfinite(piece)
+            is_all, kept = False, piece[np.isfinite(piece)].astype(np.float64)
             for fill in outside.fills:
-                use &= piece != fill
+                kept = kept[kept != fill]
             if limited:
-                use &= (piece >= least_valid) & (piece <= most_valid)
-            kept = piece[use]
+                kept = kept[(kept >= least_valid) & (kept <= most_valid)]
             least = float(kept.min(initial=math.inf))
             most = float(kept.max(initial=-math.inf))
         low, high = min(low, least), max(high, most)

@@ -26,7 +26,6 @@ from typing import Final
 import numpy as np
 
 from ..element_types import Array
-from ..entropy.numbers import signed, unsigned
 from ..loops.prediction import CONSTANT, LINEAR, MOST_STEPS, PREDICTORS, dequantize, predict, quantize, weave
 
 Shape = tuple[int, ...]
@@ -89,8 +88,8 @@ class Pass:
 
     def filled(self, some: slice) -> int:
         """Return the number of rows that some become, with the known ones."""
-        end = self.knots if some.stop == self.shape[self.axis] else some.stop
-        return end + some.stop - 2 * some.start
+        known: int = (self.knots if some.stop == self.shape[self.axis] else some.stop) - some.start
+        return known + len(range(some.start, some.stop))
 
 
 def levels(shape: Shape) -> list[list[Pass]]:
@@ -233,10 +232,9 @@ def encode_block(
     coarseness = reversed(range(len(passes)))
     coded = Coded(step, origin, [_refinement(each) if refined else FULL_STEP for each in coarseness])
     first = (0,) * values.ndim
-    number = float(np.rint((values[first] - origin) / step)) + 0.0
-    if not abs(number) < MOST_STEPS or (masked is not None and masked[first]):
-        number = 0.0
-    coded.numbers.append(unsigned(np.array([number]).astype(np.int64)))
+    steps = float(np.rint((float(values[first]) - origin) / step))
+    number = int(steps) if abs(steps) < MOST_STEPS and (masked is None or not masked[first]) else 0
+    coded.numbers.append(np.array([number << 1 ^ number >> 63], np.uint64))
     known = np.array([origin + number * step])
     lattices = zip(
         passes,
@@ -246,17 +244,19 @@ def encode_block(
         strict=False,
     )
     for level, refinement, exact, hidden in lattices:
-        steps = _Steps(exact, hidden, level_step(step, refinement), sum(each.size for each in level))
+        writer = _Writer(exact, hidden, level_step(step, refinement), sum(each.size for each in level))
         for each in level:
-            kind = _choose(each, exact[each.targets], known.reshape(each.known_shape), origin, 1 / steps.step)
+            kind = _choose(
+                each, exact[each.targets], known.reshape(each.known_shape), origin, 1 / writer.step
+            )
             coded.predictors.append(kind)
-            work = each, known, slice(0, each.shape[each.axis]), (kind, origin), steps.of(each)
+            work = each, known, slice(0, each.shape[each.axis]), (kind, origin), writer.of(each)
             if each is passes[-1][-1]:
                 for piece in _pieces(*work):
                     use(piece)
             else:
                 known = _whole(*work)
-        coded.numbers.append(steps.numbers)
+        coded.numbers.append(writer.numbers)
     if not passes:
         use(known)
     return coded
@@ -275,7 +275,7 @@ def level_step(step: float, refinement: int) -> float:
     return step * (refinement / FULL_STEP)
 
 
-class _Steps:
+class _Writer:
     """Numbers of steps of a level: they become wider when one has no room.
 
     Parameters
@@ -401,8 +401,8 @@ def decode_block(shape: Shape, coded: Coded) -> Iterator[Array]:
     coded
         `step` is the unit of the numbers, and `origin` what the constant predictor predicts.
     """
-    with np.errstate(all="ignore"):
-        known = np.array([coded.origin + int(signed(coded.numbers[0])[0]) * coded.step])
+    first = int(coded.numbers[0][0])
+    known = np.array([coded.origin + (first >> 1 ^ -(first & 1)) * coded.step])
     passes, kinds = levels(shape), iter(coded.predictors)
     for level, refinement, numbers in zip(passes, coded.refinements, coded.numbers[1:], strict=True):
         step = level_step(coded.step, refinement)
