@@ -106,8 +106,6 @@ ALLOWED = {
     },
     "loops/bins": {"index.view(np.uint8)": "of int8"},
     "loops/zones": {"np.logical_not(inside, out=inside).view(np.uint8)": "of bool"},
-    "quantizers/lattice": {"masked.reshape(-1).view(np.uint8)": "of bool"},
-    "entropy/numbers": {"numbers.view(np.uint8)": "of int8", "numbers.view(np.uint8).data": "of int8"},
     "entropy/stream_writer": {"symbols.data": "uint8", "groups.data": "uint8"},
     "entropy/lanes": {"stored_view(store).data": "uint8", "stored.data": "uint8"},
     "cursor": {

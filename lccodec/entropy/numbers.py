@@ -64,26 +64,6 @@ _KEPT_BITS: Final = 6
 _SAMPLE: Final = 1 << 12
 
 
-# The zigzag of each number of one byte, in two's complement.
-_ZIGZAG: Final = bytes((number << 1 ^ -(number >> 7)) & 255 for number in range(256))
-
-
-def unsigned(numbers: Array) -> Array:
-    """Return the zigzag codes of int8 as uint8, of int64 as uint64; 0, -1, 1 become 0, 1, 2."""
-    if numbers.dtype == np.int8:
-        return np.frombuffer(bytearray(numbers.view(np.uint8).data).translate(_ZIGZAG), np.uint8)
-    codes: Array = (numbers << 1 ^ numbers >> 63).view(np.uint64)
-    return codes
-
-
-def signed(codes: Array) -> Array:
-    """Return the numbers of zigzag codes, as signed integers of the same width."""
-    numbers = codes >> 1
-    numbers ^= np.negative(codes & 1)
-    found: Array = numbers.view(f"i{codes.itemsize}")
-    return found
-
-
 def write_numbers(numbers: Array) -> list[Piece]:
     """Code unsigned integers below 2**53, uint8 or uint64, 1-D (LCC-SMO-07)."""
     if numbers.dtype == np.uint8:

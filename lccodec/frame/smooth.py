@@ -23,9 +23,11 @@ from ..entropy.runs import as_sparse
 from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_stream
 from ..errors import FormatError
-from ..parallel import WIDE_PIECE, slices
+from ..loops import kernel
+from ..loops.prediction import PREDICTORS
+from ..loops.representatives import is_native
 from ..quantizers.field import LARGEST, LATTICE_ORIGIN, MOST_LATTICE_STEPS, FieldPlan, wide
-from ..quantizers.lattice import PREDICTORS, Coded, Shape, decode_block, encode_block, levels
+from ..quantizers.lattice import Coded, Shape, decode_block, encode_block, levels
 from . import planes
 from .content import Content, array_sum
 
@@ -136,13 +138,46 @@ class SmoothCoder:
         """Return a block and its part of the array sum; write its decoded components into `out`."""
         content, plan, kind = self.content, self.plan, self.content.kind
         shape = self._shapes[part.stop]
-        own = content.bits[part].copy()
-        values = wide(own, kind)
-        base, moved = None, values
-        if content.reference is not None:
-            base = content.reference[part]
+        own = content.bits[part]
+        base = None if content.reference is None else content.reference[part]
+        values = own.view(kind.work) if is_native(kind) else wide(own, kind)
+        moved = values
+        if base is not None:
             with np.errstate(all="ignore"):
-                moved = values - wide(base, kind)
+                moved = wide(own, kind) - wide(base, kind)
+        hidden = spared = None
+        if not self._is_plain(values, moved):
+            values = wide(own, kind)
+            moved = values if base is None else moved
+            masked, spared = self._masked(values, moved, shape)
+            if masked.any():
+                hidden = masked.reshape(shape)
+                moved = np.where(masked, 0.0, moved)
+        coding = self._conserving if plan.keeps_sum else self._bounded
+        coded, limits, result, kept = coding(moved.reshape(shape), hidden, base, own)
+        if spared is not None:
+            kept &= ~spared | (result == own)
+        escapes = np.flatnonzero(~kept)
+        result[escapes] = own[escapes]
+        if self.out is not None:
+            self.out[part] = result
+        pieces = _write(coded, limits, escapes, result[escapes], kind, own.size)
+        return b"".join(pieces), placed_sum(result, part.start)
+
+    def _is_plain(self, values: Array, moved: Array) -> bool:
+        """Return whether no element needs care."""
+        plan = self.plan
+        if plan.keeps_sum or plan.span is None:
+            return False
+        low, high = plan.span
+        most = MOST_LATTICE_STEPS * plan.step if plan.on_lattice else LARGEST
+        if not (plan.lower <= low and high <= plan.upper and max(-low, high) < most):
+            return False
+        return moved is values or bool(np.abs(moved).max() < LARGEST)
+
+    def _masked(self, values: Array, moved: Array, shape: Shape) -> tuple[Array, Array | None]:
+        """Return which elements are stored apart, and which fill values may be predicted."""
+        plan = self.plan
         masked = ~(np.abs(moved) < LARGEST)
         filled = np.isin(values, plan.fills)
         # A fill value may be a number of the field, too: 0, where it changes its sign.
@@ -153,43 +188,43 @@ class SmoothCoder:
             masked |= (values < plan.lower) | (values > plan.upper)
         if plan.on_lattice:
             masked |= ~(np.abs(values) < MOST_LATTICE_STEPS * plan.step)
-        hidden = None
-        if masked.any():
-            hidden = masked.reshape(shape)
-            moved = np.where(masked, 0.0, moved)
-        moved = moved.reshape(shape)
-        if plan.keeps_sum:
-            coded, limits, result, kept = self._conserving(moved, hidden, base, values)
-        else:
-            # On a lattice the sums and products of predictions are rounded to it, and so are those
-            # of the decoder: nothing else is asked of it than to take back the origin.
-            origin = LATTICE_ORIGIN * plan.step if plan.on_lattice else None
-            placed = moved if origin is None else moved + origin
-            coded, decoded = encode_block(placed, plan.step, hidden, refines=origin is None)
-            offset = None if origin is None else -origin
-            limits, result = _Limits(plan.lower, plan.upper, offset), np.empty_like(own)
-            limits.finish(decoded.reshape(-1), base, kind, result)
-            kept = ~masked & self._is_near(wide(result, kind), values)
-            if not apart:
-                kept &= ~filled | (result == own)
-        escapes = np.flatnonzero(~kept)
-        result[escapes] = own[escapes]
-        if self.out is not None:
-            self.out[part] = result
-        pieces = _write(coded, limits, escapes, own[escapes], kind, own.size)
-        return b"".join(pieces), placed_sum(result, part.start)
+        return masked, None if apart else filled
 
-    def _is_near(self, decoded: Array, values: Array) -> Array:
-        """Return which elements keep the bound, bool."""
-        near, limit = np.empty(values.size, bool), math.nextafter(self.plan.bound, 0)
-        with np.errstate(all="ignore"):
-            for part in slices(values.size, WIDE_PIECE):
-                distance = decoded[part] - values[part]
-                np.less_equal(np.abs(distance, out=distance), limit, out=near[part])
-        return near
+    def _is_near(self, decoded: Array, own: Array) -> Array:
+        """Return which components keep the bound, bool."""
+        near, kind = np.empty(own.size, np.uint8), self.content.kind
+        one, other = (
+            each.view(kind.work) if is_native(kind) else wide(each, kind) for each in (decoded, own)
+        )
+        _mark_near(one, other, math.nextafter(self.plan.bound, 0), near)
+        return near.view(np.bool_)
+
+    def _bounded(
+        self, moved: Array, hidden: Array | None, base: Array | None, own: Array
+    ) -> tuple[Coded, _Limits, Array, Array]:
+        """Code a block; return it, the limits, what is decoded, and which elements are kept."""
+        plan, kind = self.plan, self.content.kind
+        # On a lattice the sums and products of predictions are rounded to it, and so are those of
+        # the decoder: nothing else is asked of it than to take back the origin.
+        origin = LATTICE_ORIGIN * plan.step if plan.on_lattice else None
+        placed = moved if origin is None else np.add(moved, origin, dtype=np.float64)
+        limits = _Limits(plan.lower, plan.upper, None if origin is None else -origin)
+        result, kept = np.empty_like(own), np.empty(own.size, bool)
+        at = 0
+
+        def use(piece: Array) -> None:
+            nonlocal at
+            part = slice(at, at := at + piece.size)
+            limits.finish(piece, None if base is None else base[part], kind, result[part])
+            kept[part] = self._is_near(result[part], own[part])
+
+        coded = encode_block(placed, plan.step, hidden, use, refines=origin is None)
+        if hidden is not None:
+            kept &= ~hidden.reshape(-1)
+        return coded, limits, result, kept
 
     def _conserving(
-        self, moved: Array, hidden: Array | None, base: Array | None, values: Array
+        self, moved: Array, hidden: Array | None, base: Array | None, own: Array
     ) -> tuple[Coded, _Limits, Array, Array]:
         """Code a block, with the offset that takes back its mean error.
 
@@ -197,16 +232,17 @@ class SmoothCoder:
         sum cannot be kept, no element is.
         """
         plan, kind = self.plan, self.content.kind
-        unmasked = np.ones(values.size, bool) if hidden is None else ~hidden.reshape(-1)
-        result = np.empty(values.size, kind.bits)
+        unmasked = np.ones(own.size, bool) if hidden is None else ~hidden.reshape(-1)
+        values, result = wide(own, kind), np.empty_like(own)
         for share in _KEPT_FOR_OFFSET:
-            coded, decoded = encode_block(moved, plan.step * (1 - share), hidden)
-            offset = 0.0
+            pieces: list[Array] = []
+            coded, offset = encode_block(moved, plan.step * (1 - share), hidden, pieces.append), 0.0
+            decoded = np.concatenate(pieces)
             for _ in range(_OFFSET_ROUNDS):
                 limits = _Limits(plan.lower, plan.upper, offset)
-                limits.finish(decoded.reshape(-1).copy(), base, kind, result)
+                limits.finish(decoded.copy(), base, kind, result)
                 found = wide(result, kind)
-                kept = unmasked & self._is_near(found, values)
+                kept = unmasked & self._is_near(result, own)
                 missed = _missed(found[kept], values[kept], kind)
                 # What lies at a limit does not move with the offset.
                 free = np.count_nonzero(kept & (found > plan.lower) & (found < plan.upper))
@@ -217,8 +253,8 @@ class SmoothCoder:
                     break
             if not missed:
                 return coded, limits, result, kept
-        coded, decoded = encode_block(np.zeros(moved.shape), plan.step, hidden)
-        return coded, _Limits(), result, np.zeros(values.size, bool)
+        coded = encode_block(np.zeros(moved.shape), plan.step, hidden, lambda _: None)
+        return coded, _Limits(), result, np.zeros(own.size, bool)
 
 
 def _is_of_the_field(values: Array, filled: Array) -> bool:
@@ -252,29 +288,57 @@ class _Limits:
     def finish(self, field: Array, base: Array | None, kind: ElementType, out: Array) -> None:
         """Write the components of a field (float64), which is overwritten, into `out`.
 
-        `base` has the components of the reference. It may be `out`, and so may the memory of the
-        field.
+        `base` has the components of the reference. It may be `out`.
         """
-        for part in slices(field.size, WIDE_PIECE):
-            with np.errstate(all="ignore"):
-                self._finish(field[part], None if base is None else base[part], kind, out[part])
-
-    def _finish(self, field: Array, base: Array | None, kind: ElementType, out: Array) -> None:
-        if self.offset is not None:
-            field += self.offset
+        offset = -0.0 if self.offset is None else self.offset  # the sum with -0.0 is the same number
+        numbers = out.view(kind.work) if is_native(kind) else field
+        before = numbers[:0]
         if base is not None:
-            field += wide(base, kind)
-        if self.limited:
-            np.copyto(field, self.lower, where=field < self.lower)
-            np.copyto(field, self.upper, where=field > self.upper)
-        if kind == _BFLOAT16:
-            out[:] = narrow(field.astype(np.float32))
-        elif not _is_same_memory(field, out):
-            np.copyto(out.view(kind.work), field, casting="same_kind")
+            before = base.view(kind.work) if is_native(kind) else wide(base, kind)
+        _finish(field, before, offset, self.lower, self.upper, numbers)
+        with np.errstate(over="ignore"):
+            if kind == _BFLOAT16:
+                out[:] = narrow(numbers.astype(np.float32))
+            elif not is_native(kind):
+                out.view(kind.work)[:] = numbers
 
 
-def _is_same_memory(one: Array, other: Array) -> bool:
-    return one.ctypes.data == other.ctypes.data
+def _finish_numpy(field: Array, base: Array, offset: float, lower: float, upper: float, out: Array) -> None:
+    with np.errstate(all="ignore"):
+        if offset or math.copysign(1, offset) > 0:
+            field += offset
+        if base.size:
+            field += base
+        if lower > -math.inf or upper < math.inf:
+            np.copyto(field, lower, where=field < lower)
+            np.copyto(field, upper, where=field > upper)
+        np.copyto(out, field, casting="same_kind")
+
+
+def _finish_loop(field: Array, base: Array, offset: float, lower: float, upper: float, out: Array) -> None:
+    for i in range(field.size):
+        value = field[i] + offset
+        if base.size:
+            value += np.float64(base[i])
+        value = lower if value < lower else value
+        out[i] = upper if value > upper else value
+
+
+_finish = kernel(_finish_numpy, _finish_loop, *(f"out f8, in f{n}, f8, f8, f8, out f{n}" for n in (4, 8)))
+
+
+def _mark_near_numpy(decoded: Array, exact: Array, limit: float, near: Array) -> None:
+    with np.errstate(all="ignore"):
+        distance = np.subtract(decoded, exact, dtype=np.float64)
+    np.less_equal(np.abs(distance, out=distance), limit, out=near.view(np.bool_))
+
+
+def _mark_near_loop(decoded: Array, exact: Array, limit: float, near: Array) -> None:
+    for i in range(near.size):
+        near[i] = abs(np.float64(decoded[i]) - np.float64(exact[i])) <= limit
+
+
+_mark_near = kernel(_mark_near_numpy, _mark_near_loop, *(f"in f{n}, in f{n}, f8, out u1" for n in (4, 8)))
 
 
 def _missed(decoded: Array, values: Array, kind: ElementType) -> float:
@@ -337,10 +401,10 @@ def read_block(cursor: Cursor, shape: Shape, kind: ElementType, reference: Array
     groups = np.split(numbers, np.cumsum(sizes[: joined + 1])[:-1])
     groups += [read_numbers(cursor, size) for size in sizes[joined + 1 :]]
     places, exact = _read_escapes(cursor, kind, out.size) if flags & _ESCAPES else (None, None)
-    in_place = reference is None and kind.work == np.float64
-    field = out.view(np.float64).reshape(shape) if in_place else np.empty(shape)
-    decode_block(shape, Coded(step, origin, refinements, predictors, groups), field)
-    limits.finish(field.reshape(-1), reference, kind, out)
+    at = 0
+    for piece in decode_block(shape, Coded(step, origin, refinements, predictors, groups)):
+        part = slice(at, at := at + piece.size)
+        limits.finish(piece, None if reference is None else reference[part], kind, out[part])
     if places is not None:
         out[places] = exact
 

@@ -14,13 +14,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
 from ..element_table import ElementType
 from ..element_types import Array, from_ordered, to_ordered, unwork, work
+from ..loops.representatives import is_native
 from ..parallel import WIDE_PIECE, slices
 from .lattice import Shape
 
@@ -58,6 +59,8 @@ class FieldPlan:
         Whether the mean error is taken back.
     on_lattice
         Whether decoded values are multiples of the step, a power of two.
+    span
+        The least and the largest of all numbers, if all are finite.
     """
 
     bound: float
@@ -67,6 +70,7 @@ class FieldPlan:
     fills: tuple[float, ...] = ()
     keeps_sum: bool = False
     on_lattice: bool = False
+    span: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,7 @@ class Extent:
     low: float
     high: float
     fills: tuple[float, ...] = ()
+    is_all: bool = field(default=False, compare=False)  # whether no number lies outside
 
     @property
     def range(self) -> float:
@@ -121,20 +126,27 @@ def find_extent(
     """
     least = _MIN_FILLED if least is None else least
     extent = _extent(bits, kind, outside)
+    sample = bits[:: max(bits.size // _SAMPLE, 1)].copy()
     for _ in range(2):  # one fill value below all others, one above
         if extent is None:
             return None
         fill = max((extent.low, extent.high), key=abs)
+        without = replace(outside, fills=(*extent.fills, fill))
+        # What does not lie far outside of a sample does not lie far outside of all.
+        if not _is_apart(fill, _extent(sample, kind, without)):
+            return extent
         if sum(np.count_nonzero(piece == fill) for piece in _pieces(bits, kind)) < least:
             return extent
-        rest = _extent(bits, kind, replace(outside, fills=(*extent.fills, fill)))
-        if rest is None:
-            return extent
-        gap = min(abs(fill - rest.low), abs(fill - rest.high))
-        if not gap > _FILL_GAP * rest.range:
+        rest = _extent(bits, kind, without)
+        if rest is None or not _is_apart(fill, rest):
             return extent
         extent = rest
     return extent
+
+
+def _is_apart(fill: float, rest: Extent | None) -> bool:
+    """Return whether a number lies far outside of others; they are unknown if all are left out."""
+    return rest is None or min(abs(fill - rest.low), abs(fill - rest.high)) > _FILL_GAP * rest.range
 
 
 def rounded(numbers: tuple[float, ...], kind: ElementType) -> tuple[float, ...]:
@@ -150,24 +162,26 @@ def _extent(bits: Array, kind: ElementType, outside: Outside) -> Extent | None:
     low, high = math.inf, -math.inf
     least_valid = -math.inf if outside.minimum is None else outside.minimum
     most_valid = math.inf if outside.maximum is None else outside.maximum
+    is_all = True
     for piece in _pieces(bits, kind):
-        least, most = float(piece.min()), float(piece.max())
+        least, most = float(np.minimum.reduce(piece)), float(np.maximum.reduce(piece))
         limited = least < least_valid or most > most_valid
         if outside.fills or limited or not math.isfinite(least - most):
-            use = np.isfinite(piece)
+            is_all, kept = False, piece[np.isfinite(piece)].astype(np.float64)
             for fill in outside.fills:
-                use &= piece != fill
+                kept = kept[kept != fill]
             if limited:
-                use &= (piece >= least_valid) & (piece <= most_valid)
-            kept = piece[use]
+                kept = kept[(kept >= least_valid) & (kept <= most_valid)]
             least = float(kept.min(initial=math.inf))
             most = float(kept.max(initial=-math.inf))
         low, high = min(low, least), max(high, most)
-    return Extent(low, high, outside.fills) if low <= high else None
+    return Extent(low, high, outside.fills, is_all) if low <= high else None
 
 
 def _pieces(bits: Array, kind: ElementType) -> Iterator[Array]:
-    return (wide(bits[part], kind) for part in slices(bits.size, WIDE_PIECE))
+    numbers = bits.view(kind.work) if is_native(kind) else None
+    for part in slices(bits.size, WIDE_PIECE):
+        yield wide(bits[part], kind) if numbers is None else numbers[part]
 
 
 def wide(bits: Array, kind: ElementType) -> Array:

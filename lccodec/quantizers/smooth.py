@@ -225,7 +225,8 @@ class Smooth(Quantizer):
         if step is None:
             return None
         keeps_sum = self.conserve is not None
-        return FieldPlan(bound, step, lower, upper, extent.fills, keeps_sum, self.repeatable)
+        span = (extent.low, extent.high) if extent.is_all else None
+        return FieldPlan(bound, step, lower, upper, extent.fills, keeps_sum, self.repeatable, span)
 
     def stands_alone(self, bits: Array, reference: Array, kind: ElementType) -> bool:
         """Return whether space predicts an array better than time, by a sample of its last axis."""
