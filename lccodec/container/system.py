@@ -78,17 +78,12 @@ def _in_directory(path: StrPath) -> tuple[StrPath, int | None]:
 class System:
     """The calls to the operating system for writing. Tests replace them by a faulty system."""
 
-    seek = staticmethod(os.lseek)
     write = staticmethod(os.write)
     truncate = staticmethod(os.ftruncate)
     fsync = staticmethod(os.fsync)
     close = staticmethod(os.close)
     exists = staticmethod(os.path.lexists)
-
-    @staticmethod
-    def listdir(directory: StrPath | int) -> list[str]:
-        """Return the names in a directory, by its path or its descriptor."""
-        return os.listdir(directory)  # noqa: PTH208 - a descriptor has no path
+    listdir = staticmethod(os.listdir)
 
     @staticmethod
     def open(path: StrPath, flags: int, mode: int = 0o777) -> int:
