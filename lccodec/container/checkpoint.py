@@ -733,6 +733,8 @@ class CheckpointWriter:
 
     def write_frames(self, frames: Sequence[SizedFrame], threads: int) -> tuple[FrameEntry, ...]:
         """Append frames to an empty payload, several at a time; return their entries."""
+        if threads == 1:
+            return tuple([self.write_frame(frame.chunks()) for frame in frames])
         offsets = [PAYLOAD_OFFSET]
         for frame in frames:
             offsets.append(offsets[-1] + frame.length + frame.table_pieces * PIECE_ENTRY_SIZE)

@@ -535,14 +535,52 @@ class Measurement:
         columns["zeros"] = np.minimum(columns["zeros"], most)
         return rounded_figures(since, columns)
 
+    @np.errstate(all="ignore")
     def _descriptions(self, group: _MeasuredGroup, places: Array) -> dict[str, Array]:
-        """Return how the values lie of those arrays of a group that lost something."""
+        """Return how the values lie of those arrays of a group that lost something.
+
+        ``quantiles`` has a row for each array, NaN where a value is not finite.
+        """
         sizes, bits = group.batch.sizes, group.batch.bits
         if places.size < sizes.size:
             lost = np.zeros(sizes.size, bool)
             lost[places] = True
             bits, sizes = bits[np.repeat(lost, sizes)], sizes[places]
-        found = descriptions(sizes, work(bits, group.kind))
+        values = work(bits, group.kind)
+        counts, starts = sizes, np.cumsum(sizes) - sizes
+        low = np.minimum.reduceat(values, starts)
+        high = np.maximum.reduceat(values, starts)
+        bad = np.zeros(len(counts))
+        kept = values
+        if not (np.isfinite(low) & np.isfinite(high)).all():
+            finite = np.isfinite(values)
+            bad = counts - np.add.reduceat(finite, starts, dtype=np.int64)
+            counts = np.where(counts > bad, counts - bad, np.nan)
+            low, high = (
+                np.where(np.isnan(counts), np.nan, which.reduceat(np.where(finite, values, end), starts))
+                for which, end in ((np.minimum, np.inf), (np.maximum, -np.inf))
+            )
+            kept = np.where(finite, values, values.dtype.type(np.nan))
+        quantiles = np.empty((len(starts), len(QUANTILES)))
+        steps = -(-sizes // _MAX_SORTED)
+        lengths = -(-sizes // steps)
+        for length in set(lengths.tolist()):  # those of a size are sorted together
+            own = np.flatnonzero(lengths == length)
+            if own.size * length == kept.size:
+                rows = kept.reshape(-1, length)
+            else:
+                rows = kept[starts[own, None] + np.arange(length) * steps[own, None]]
+            ordered = np.sort(rows, axis=1)
+            quantiles[own] = ordered[:, np.rint(np.multiply(QUANTILES, length - 1)).astype(np.intp)]
+            quantiles[own[np.isnan(ordered[:, -1])]] = np.nan
+        zeros = np.searchsorted(starts, np.flatnonzero(kept == 0), "right") - 1  # of few, as a rule
+        found = {
+            "minimum": low,
+            "maximum": high,
+            "zeros": np.bincount(zeros, minlength=len(starts)) / counts,
+            "not_finite": bad,
+            "quantiles": quantiles,
+        }
         for number, place in enumerate(places.tolist()):
             if extremes := self._extremes.get(group.sampled.indices[place]):
                 ends = work(np.array(extremes[:2], group.kind.bits), group.kind)
@@ -797,48 +835,6 @@ def _sums(
         around = np.add.reduceat(x if weights is None else x * weights, starts)
         squares = sum_of(x, x, x)
     return [total, around, squares, errors, moved, along]
-
-
-@np.errstate(all="ignore")
-def descriptions(sizes: Array, values: Array) -> dict[str, Array]:
-    """Return the figures of the values alone, of samples that may be whole arrays.
-
-    ``quantiles`` has a row for each array, NaN where a value is not finite.
-    """
-    counts, starts = sizes, np.cumsum(sizes) - sizes
-    low = np.minimum.reduceat(values, starts)
-    high = np.maximum.reduceat(values, starts)
-    bad = np.zeros(len(counts))
-    kept = values
-    if not (np.isfinite(low) & np.isfinite(high)).all():
-        finite = np.isfinite(values)
-        bad = counts - np.add.reduceat(finite, starts, dtype=np.int64)
-        counts = np.where(counts > bad, counts - bad, np.nan)
-        low, high = (
-            np.where(np.isnan(counts), np.nan, which.reduceat(np.where(finite, values, end), starts))
-            for which, end in ((np.minimum, np.inf), (np.maximum, -np.inf))
-        )
-        kept = np.where(finite, values, values.dtype.type(np.nan))
-    quantiles = np.empty((len(starts), len(QUANTILES)))
-    steps = -(-sizes // _MAX_SORTED)
-    lengths = -(-sizes // steps)
-    for length in set(lengths.tolist()):  # those of a size are sorted together
-        own = np.flatnonzero(lengths == length)
-        if own.size * length == kept.size:
-            rows = kept.reshape(-1, length)
-        else:
-            rows = kept[starts[own, None] + np.arange(length) * steps[own, None]]
-        ordered = np.sort(rows, axis=1)
-        quantiles[own] = ordered[:, np.rint(np.multiply(QUANTILES, length - 1)).astype(np.intp)]
-        quantiles[own[np.isnan(ordered[:, -1])]] = np.nan
-    zeros = np.searchsorted(starts, np.flatnonzero(kept == 0), "right") - 1  # of few, as a rule
-    return {
-        "minimum": low,
-        "maximum": high,
-        "zeros": np.bincount(zeros, minlength=len(starts)) / counts,
-        "not_finite": bad,
-        "quantiles": quantiles,
-    }
 
 
 _LARGEST: Final = np.float32(255 * 2.0**120)  # the largest number of bfloat16

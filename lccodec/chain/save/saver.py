@@ -322,7 +322,8 @@ class Saver:
                 arrays.update(decoded)
                 done += len(decoded)
                 tell(done, total)
-            arrays.update(self._reference.copies(plan, arrays))
+            if plan.copies:
+                arrays.update(self._reference.copies(plan, arrays))
             inherited = {}
             if before is not None and measurement.is_partial:
                 inherited = inherited_figures(plan.candidates, before.manifest)
