@@ -105,8 +105,9 @@ class Folder(AbstractContextManager["Folder"]):
 
     def names(self) -> list[str]:
         """Return the names in the directory."""
-        by_descriptor = _CALLS_IN_DIRECTORIES and self._fd >= 0
-        return self.system.listdir(self._fd if by_descriptor else self.path)
+        if _CALLS_IN_DIRECTORIES and self._fd >= 0:
+            return self.system.listdir(self._fd)
+        return self.system.listdir(self.path)
 
     def inner(self, name: str) -> Folder:
         """Open a directory in this one.
