@@ -105,9 +105,8 @@ class Folder(AbstractContextManager["Folder"]):
 
     def names(self) -> list[str]:
         """Return the names in the directory."""
-        if _CALLS_IN_DIRECTORIES and self._fd >= 0:
-            return self.system.listdir(self._fd)
-        return self.system.listdir(self.path)
+        by_descriptor = _CALLS_IN_DIRECTORIES and self._fd >= 0
+        return self.system.listdir(self._fd if by_descriptor else self.path)
 
     def inner(self, name: str) -> Folder:
         """Open a directory in this one.
@@ -292,9 +291,6 @@ class WholeFile:
             self._discard()
             raise
 
-    def __exit__(self, *_: object) -> None:
-        self._discard()
-
     def write(self, data: Bytes) -> None:
         """Append bytes."""
         with self.working():
@@ -395,7 +391,7 @@ class WholeFile:
                 raise ArgumentError(f"{self.path} already exists") from None
             self._system.replace(temporary, target)
 
-    def _discard(self) -> None:
+    def _discard(self, *_: object) -> None:
         """Close and unlink the temporary. After a commit this only removes its second name."""
         fd, self._fd = self._fd, -1
         name, self._temporary = self._temporary, ""
@@ -405,6 +401,8 @@ class WholeFile:
         if name:
             with suppress(OSError):
                 self._system.unlink(self._directory / name)
+
+    __exit__ = _discard
 
 
 _unfinished: weakref.WeakSet[WholeFile] = weakref.WeakSet()

@@ -93,13 +93,6 @@ class StoredFigures:
 
         return read_numbers(self.numbers[name], "u2")
 
-    def to_json(self) -> Json:
-        """Return the member of the manifest."""
-        document: dict[str, Json] = {} if self.since is None else {"since": self.since}
-        for name, data in self.numbers.items():
-            document[name] = write_base64(data)
-        return document
-
 
 def have_lost(errors: Array) -> Array:
     """Return which arrays lost something, by the patterns of their errors (LCC-FIG-03)."""
@@ -445,6 +438,11 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """Return the manifest as stored in the file (LCC-MAN-01, LCC-MAN-03)."""
+        figures: dict[str, Json] = {}
+        if self.figures is not None:
+            figures = {} if self.figures.since is None else {"since": self.figures.since}
+            for name, data in self.figures.numbers.items():
+                figures[name] = write_base64(data)
         document = {
             "lccodec": [FORMAT_MAJOR, self.minor],
             "step": self.step,
@@ -453,7 +451,7 @@ class Manifest:
             "replaces": [write_base64(root) for root in self.replaces],
             "exact": self.is_exact or (self.exact and write_base64(self.exact)),
             "policy": self.policy,
-            "figures": self.figures and self.figures.to_json(),
+            "figures": figures,
             "metadata": self.metadata,
             "tree": self.tree,
             "scalars": self.scalars,

@@ -83,7 +83,11 @@ class System:
     fsync = staticmethod(os.fsync)
     close = staticmethod(os.close)
     exists = staticmethod(os.path.lexists)
-    listdir = staticmethod(os.listdir)
+
+    @staticmethod
+    def listdir(directory: StrPath | int) -> list[str]:
+        """Return the names in a directory, by its path or its descriptor."""
+        return os.listdir(directory)  # noqa: PTH208 - a descriptor has no path
 
     @staticmethod
     def open(path: StrPath, flags: int, mode: int = 0o777) -> int:

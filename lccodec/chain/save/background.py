@@ -667,7 +667,11 @@ def open_background(
         warn(f"{store.path}: workers cannot save; a thread of this process saves instead: {obstacle}")
     client = None
     if obstacle is None:
-        client = Client(store, _opening(store, settings, options, every), claim, behind.gives_back)
+        policy, roles, newest = settings.given
+        written = None if policy is None else policy.to_json()
+        told = str(store.path), written, roles, newest, every, options.members
+        opening = Opening(*told, float(options.worker_timeout), settings.reference)
+        client = Client(store, opening, claim, behind.gives_back)
         saver.forget()  # the workers have the reference from now on
     return Background(store, client, saver, options.max_concurrent_saves, behind)
 
@@ -685,15 +689,6 @@ def _at_exit() -> None:
         except Exception as error:
             lines = f"lccodec: {error}", *getattr(error, "__notes__", ())
             print(printable("\n  ".join(lines), lines=True), file=sys.stderr)
-
-
-def _opening(store: WritableStore, settings: Settings, options: WorkerOptions, every: Cadence) -> Opening:
-    """Return what a leader must know of a chain."""
-    policy, roles, newest = settings.given
-    written = None if policy is None else policy.to_json()
-    members, worker_timeout = options.members, float(options.worker_timeout)
-    told = str(store.path), written, roles, newest, every, members, worker_timeout
-    return Opening(*told, settings.reference)
 
 
 def crew_of(options: WorkerOptions) -> Crew:

@@ -222,14 +222,6 @@ class Batch:
     sizes: Array  # of their samples (int64)
     bits: Array  # the components, array after array
 
-    def fits(self, other: Batch) -> bool:
-        """Return whether another batch has samples of the same arrays, of the same sizes."""
-        return (
-            self.names == other.names
-            and self.bits.dtype == other.bits.dtype
-            and np.array_equal(self.sizes, other.sizes)
-        )
-
     def each(self) -> Iterator[tuple[str, Array]]:
         """Yield the sample of each array, a view."""
         start = 0
@@ -260,15 +252,6 @@ class Samples:
         for batch in self.batches:
             found.update(batch.each())
         return found
-
-    @cached_property
-    def _by_first(self) -> Mapping[str, Batch]:
-        return {batch.names[0]: batch for batch in self.batches}
-
-    def like(self, batch: Batch) -> Batch | None:
-        """Return the batch with samples of the same arrays, of the same sizes."""
-        found = self._by_first.get(batch.names[0])
-        return found if found is not None and found.fits(batch) else None
 
     def of(self, names: Container[str]) -> Samples:
         """Return the samples of some arrays."""
@@ -667,17 +650,11 @@ def _past(group: _MeasuredGroup, before: Samples) -> tuple[Array, Array | None]:
     An array that was not there, or had another shape, is in its place as it is now. The second
     result is ``None`` if nothing is known.
     """
-    batch = group.batch
     if group.past is not None:
         return np.ones(len(group.arrays), bool), group.past.bits
-    fits = [c.reference is not None for c in group.arrays]
-    known = np.array(fits)
-    there = before.like(batch)
-    if there is not None and all(fits):
-        return known, there.bits
-    bits = []
-    for place, (name, now) in enumerate(batch.each()):
-        past = before.even.get(name) if fits[place] else None
+    known, bits = np.zeros(len(group.arrays), bool), []
+    for place, (c, (name, now)) in enumerate(zip(group.arrays, group.batch.each(), strict=True)):
+        past = before.even.get(name) if c.reference is not None else None
         known[place] = past is not None and past.size == now.size
         bits.append(past if past is not None and known[place] else now)
     return known, np.concatenate(bits) if known.any() else None

@@ -369,18 +369,6 @@ def read_values(empty: Empty, file: OpenCheckpoint) -> dict[str, DecodedArray]:
     return dict(zip(file.links[-1].index_names, file.decoded(), strict=True))
 
 
-def sampling_after(latest: Latest | None, arrays: Sequence[Candidate]) -> Sampling:
-    """Return how a state is sampled; its references are the arrays of the latest checkpoint.
-
-    As a rule it has the same arrays as the state before: then it is sampled as that.
-    """
-    if latest is not None and latest.originals is not None:
-        known = latest.originals.sampling
-        if known is not None and known.fits(arrays, latest.arrays):
-            return known
-    return Sampling(arrays)
-
-
 def _are_elsewhere(before: Samples, arrays: Sequence[Candidate], sampling: Sampling) -> bool:
     """Return whether samples lie elsewhere now, as the state has got or lost large arrays."""
     for c, distance in zip(arrays, sampling.distances, strict=True):
