@@ -31,10 +31,9 @@ from .settings import Cadence, Settings, WhenBusy, WorkerOptions
 
 if TYPE_CHECKING:
     from ...workers.process import Arena
-    from .background import Background, Job
+    from .background import Background, Job, Question, Snapshot
     from .reference import Latest
     from .saver import Saver
-    from .state_copy import Question, Snapshot
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +204,7 @@ class Writer:
 
     def _copied(self, step: int, given: SaveRequest, arena: Arena, **how: Any) -> Snapshot:
         """Copy a state into an arena, as workers take it."""
-        from .state_copy import Staging
+        from .background import Staging
 
         staging = Staging(arena)
         state = given.taken(self._adapter, staging)
