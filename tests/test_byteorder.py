@@ -84,7 +84,7 @@ ALLOWED = {
     "adapters/dcp": {"array.tobytes()": "a pickle: uint8"},
     "adapters/npz": {"array.view(np.uint8)": "read as the header of the member says"},
     "adapters/torch/archive": {"np.frombuffer(data, kind.dtype)": "in the order that the file says"},
-    "chain/save/state_copy": {
+    "chain/save/background": {
         "np.concatenate(arrays, axis=None).view(np.uint8)": "of bool",
         "np.fromiter": "numbers, of no bytes",
     },

@@ -63,7 +63,16 @@ from ..frame.header import TAIL, FrameHeader, parse_header
 from ..parallel import ordered
 from .folder import WholeFile
 from .manifest import INHERITED, Manifest, parse_manifest
-from .piece_table import FrameEntry, FramePart, PieceTable, SizedFrame, chunks_of, hashed, hashed_beside
+from .piece_table import (
+    FrameEntry,
+    FrameHasher,
+    FramePart,
+    PieceTable,
+    SizedFrame,
+    chunks_of,
+    hashed,
+    hashed_beside,
+)
 from .scalars import first_difference
 from .source import BytesSource, FileSource, Source, Stretch
 from .system import SYSTEM, Bytes, StrPath, System
@@ -88,15 +97,11 @@ class Trailer:
         return PAYLOAD_OFFSET + self.payload_length
 
     @property
-    def file_length(self) -> int:
-        """Bytes of the whole file, with the trailer."""
-        return self.manifest_offset + self.manifest_length + TRAILER_SIZE
-
-    @property
     def spans(self) -> list[int]:
-        """Offset and length of payload and manifest, and the length of the file."""
+        """Offset and length of payload and manifest, and the length of the whole file."""
         payload, manifest = self.payload_length, self.manifest_length
-        return [PAYLOAD_OFFSET, payload, self.manifest_offset, manifest, self.file_length]
+        end = PAYLOAD_OFFSET + payload
+        return [PAYLOAD_OFFSET, payload, end, manifest, end + manifest + TRAILER_SIZE]
 
     def to_bytes(self) -> bytes:
         """Return the trailer as stored in the file."""
@@ -142,7 +147,7 @@ def sound_root(source: Source) -> bytes | None:
     data = source.read(source.size - TRAILER_SIZE, TRAILER_SIZE)
     magic, _, minor, _, *spans, root = _TRAILER.unpack(data)
     trailer = Trailer(payload_length=spans[1], manifest_length=spans[3], root=root, minor=minor)
-    if magic != TRAILER_MAGIC or spans != trailer.spans or trailer.file_length != source.size:
+    if magic != TRAILER_MAGIC or spans != trailer.spans or spans[4] != source.size:
         return None
     digest, end = sha256(source.read(0, PAYLOAD_OFFSET)), source.size - ROOT_SIZE
     for start in range(trailer.manifest_offset, end, _PIECE_BYTES):
@@ -217,16 +222,12 @@ def _checksum(data: bytes | bytearray) -> int:
     for place in range(0, len(words), 3):
         if place:  # mix
             for bits in (4, 6, 8, 16, 19, 4):
-                a = (a - c) & _WORD ^ _rotated(c, bits)
+                a = (a - c) & _WORD ^ (c << bits & _WORD | c >> 32 - bits)
                 a, b, c = b, (c + b) & _WORD, a
         a, b, c = (a + words[place]) & _WORD, (b + words[place + 1]) & _WORD, (c + words[place + 2]) & _WORD
     for bits in (14, 11, 25, 16, 4, 14, 24):  # final
-        a, b, c = b, ((c ^ b) - _rotated(b, bits)) & _WORD, a
+        a, b, c = b, ((c ^ b) - (b << bits & _WORD | b >> 32 - bits)) & _WORD, a
     return b
-
-
-def _rotated(word: int, bits: int) -> int:
-    return (word << bits | word >> (32 - bits)) & _WORD
 
 
 _HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
@@ -373,7 +374,7 @@ class CheckpointReader:
         view, at, end = memoryview(data), start, start + len(data)
         if start == 0 and end == self.file_size:
             trailer = self.trailer
-            tail = data[trailer.manifest_offset : trailer.file_length - ROOT_SIZE]
+            tail = data[trailer.manifest_offset : -ROOT_SIZE]
             if root_of(data[:PAYLOAD_OFFSET], tail) != self.root:
                 raise ChecksumError("LCC-TRL-05", self.name, "the bytes around the payload do not match")
             at, end = PAYLOAD_OFFSET, trailer.manifest_offset
@@ -516,7 +517,7 @@ class CheckpointReader:
     def _read_manifest(self, source: Source) -> Manifest:
         trailer = self.trailer
         head = source.read(0, PAYLOAD_OFFSET)
-        tail = source.read(trailer.manifest_offset, trailer.file_length - trailer.manifest_offset)
+        tail = source.read(trailer.manifest_offset, trailer.manifest_length + TRAILER_SIZE)
         if root_of(head, tail[:-ROOT_SIZE]) != trailer.root:
             raise ChecksumError("LCC-TRL-05", self.name, "the bytes around the payload do not match the root")
         where = f"{self.name}: manifest"
@@ -563,7 +564,7 @@ def exact_step(source: Source) -> int | None:
 
 def _numbers(pattern: re.Pattern[bytes], source: Source) -> tuple[int, ...]:
     """Return the numbers that a pattern finds at the start of a manifest, if it fits."""
-    trailer = parse_trailer(_last_bytes(source), "")
+    trailer = _read_trailer(source, "")
     length = min(trailer.manifest_length, _START_BYTES)
     match = pattern.match(source.read(trailer.manifest_offset, length))
     return () if match is None else tuple(map(int, filter(None, match.groups())))
@@ -582,20 +583,15 @@ def check_skeleton(reader: CheckpointReader) -> FormatError | None:
 
 
 def _read_trailer(source: Source, name: str) -> Trailer:
-    data = _last_bytes(source)
+    size = min(source.size, TRAILER_SIZE)
+    data = source.read(source.size - size, size)
     if not data.startswith(TRAILER_MAGIC):
         raise _not_a_checkpoint(source, name)
     trailer = parse_trailer(data, f"{name}: trailer")
-    if trailer.file_length != source.size:
-        message = f"says that the file has {trailer.file_length} bytes, but it has {source.size}"
+    if (length := trailer.spans[4]) != source.size:
+        message = f"says that the file has {length} bytes, but it has {source.size}"
         raise FormatError("LCC-TRL-06", f"{name}: trailer", message)
     return trailer
-
-
-def _last_bytes(source: Source) -> bytes:
-    """Return the bytes where a file has its trailer: fewer of a file that is too short for one."""
-    size = min(source.size, TRAILER_SIZE)
-    return source.read(source.size - size, size)
 
 
 def _not_a_checkpoint(source: Source, name: str) -> DataError:
@@ -714,7 +710,7 @@ class CheckpointWriter:
 
     def __enter__(self) -> Self:
         self._file.__enter__()
-        self._file.seek(PAYLOAD_OFFSET)
+        self._file.write(bytes(PAYLOAD_OFFSET))  # the place of the head
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -725,20 +721,20 @@ class CheckpointWriter:
 
         The table of its pieces follows, if it is cut.
         """
-
-        def written() -> Iterator[Bytes]:
+        hasher = FrameHasher()
+        with self._file.working():
             for chunk in chunks_of(frame):
                 self._file.append(chunk)
-                yield chunk
-
-        with self._file.working():
-            entry, table = hashed(written())
+                hasher.update(chunk)
+            entry, table = hasher.finish()
             self._file.append(table)
             self._entries.append(entry)
         return self._entries[-1]
 
     def write_frames(self, frames: Sequence[SizedFrame], threads: int) -> tuple[FrameEntry, ...]:
         """Append frames to an empty payload, several at a time; return their entries."""
+        if threads == 1:
+            return tuple([self.write_frame(frame.chunks()) for frame in frames])
         offsets = [PAYLOAD_OFFSET]
         for frame in frames:
             offsets.append(offsets[-1] + frame.length + frame.table_pieces * PIECE_ENTRY_SIZE)
@@ -753,7 +749,6 @@ class CheckpointWriter:
 
         with self._file.working():
             self._entries += ordered(write, zip(frames, offsets, strict=False), threads)
-        self._file.seek(offsets[-1])
         return tuple(self._entries)
 
     def commit(self, manifest: Manifest, check: Callable[[Path], object] | None = None) -> bytes:
@@ -768,9 +763,8 @@ class CheckpointWriter:
             if list(manifest.frames) != self._entries:
                 raise ArgumentError("the manifest does not list the frames that were written")
             head, tail = _assemble(manifest)
-        self._file.write(tail)
-        self._file.seek(0)
-        self._file.write(head)
+            self._file.write_at(tail, PAYLOAD_OFFSET + manifest.payload_length)
+            self._file.write_at(head, 0)
         root = tail[-ROOT_SIZE:]
         try:
             self._file.commit(check)

@@ -25,7 +25,7 @@ import stat
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final, Self
 
@@ -48,6 +48,9 @@ from .system import (
 _NO_DIRECTORY_SYNC: Final = frozenset((errno.EINVAL, errno.ENOTSUP))
 _NOT_EMPTY: Final = frozenset((errno.ENOTEMPTY, errno.EEXIST))
 _TEMPORARY: Final = re.compile(re.escape(TEMPORARY_PREFIX) + "[0-9a-f]{16}")
+_DIRECTORY_FLAGS: Final = os.O_RDONLY | flag("O_DIRECTORY") | OPEN_FLAGS
+_STALE_FLAGS: Final = os.O_RDWR | flag("O_NONBLOCK") | flag("O_NOFOLLOW") | OPEN_FLAGS
+_TEMPORARY_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | OPEN_FLAGS
 _CALLS_IN_DIRECTORIES: Final = {
     os.open,
     os.link,
@@ -68,7 +71,7 @@ def is_temporary(name: str) -> bool:
     return name == WRITER_NAME or _TEMPORARY.fullmatch(name) is not None
 
 
-class Folder:
+class Folder(AbstractContextManager["Folder"]):
     """An open directory; a context manager.
 
     Methods raise ``OSError``. Callers wrap them in `storage_errors`. The directory may be a link:
@@ -80,10 +83,7 @@ class Folder:
         self.system = system
         self._fd = -1
         if not WINDOWS:  # which does not open directories
-            self._fd = system.open(path, os.O_RDONLY | flag("O_DIRECTORY") | OPEN_FLAGS)
-
-    def __enter__(self) -> Self:
-        return self
+            self._fd = system.open(path, _DIRECTORY_FLAGS)
 
     def __exit__(self, *_: object) -> None:
         if self._fd >= 0:
@@ -123,8 +123,7 @@ class Folder:
         opened = object.__new__(Folder)
         opened.path, opened.system, opened._fd = Path(entry), self.system, -1
         if not WINDOWS:
-            flags = os.O_RDONLY | flag("O_DIRECTORY") | flag("O_NOFOLLOW") | OPEN_FLAGS
-            opened._fd = self.system.open(entry, flags)
+            opened._fd = self.system.open(entry, _DIRECTORY_FLAGS | flag("O_NOFOLLOW"))
         return opened
 
     def make(self, name: str) -> None:
@@ -260,6 +259,7 @@ class WholeFile:
         self._overwrite = overwrite
         self._system = system if folder is None else folder.system
         self._folder = folder
+        self._directory = self.path.parent if folder is None else folder
         self._fd = -1
         self._temporary = ""  # its name
         self._thread = threading.get_ident()
@@ -270,14 +270,26 @@ class WholeFile:
             with storage_errors("cannot create", self.path):
                 if not self._overwrite and self._system.exists(self.path):
                     raise ArgumentError(f"{self.path} already exists")
-                self._create_temporary()
+                replaced = self._system.mode(self.path) if self._overwrite else None
+                for _ in range(_MAX_ATTEMPTS):
+                    name = temporary_name()
+                    temporary = self._directory / name
+                    mode = 0o666 if replaced is None else 0o600
+                    self._fd = self._system.open(temporary, _TEMPORARY_FLAGS, mode)
+                    self._temporary = name
+                    if replaced is not None:
+                        with suppress(OSError):  # where it cannot be set, the owner alone has access
+                            self._system.set_mode(self._fd, replaced)
+                    with suppress(OSError):  # without locks nobody removes temporaries
+                        self._system.lock(self._fd, True)
+                    # Another process may have removed it between the two calls.
+                    if self._system.exists(temporary):
+                        return self
+                    self._discard()
+                raise OSError(errno.EAGAIN, "a temporary cannot be seen after it was made")
         except BaseException:
             self._discard()
             raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._discard()
 
     def write(self, data: Bytes) -> None:
         """Append bytes."""
@@ -302,11 +314,6 @@ class WholeFile:
         """Let the system begin to bring a part to the disk; do not wait."""
         with suppress(OSError):  # the fsync of a commit shows what is wrong
             self._system.start_flush(self._fd, offset, size)
-
-    def seek(self, offset: int) -> None:
-        """Go on at a place."""
-        with self.working():
-            self._system.seek(self._fd, offset, os.SEEK_SET)
 
     def copy(self, source: Source) -> None:
         """Append all bytes of a source."""
@@ -347,7 +354,7 @@ class WholeFile:
         """Let a file that this thread writes not get its name: a commit before that fails."""
         if (name := self._temporary) and self._thread == threading.get_ident():
             with suppress(OSError):
-                self._system.unlink(self._beside(name))
+                self._system.unlink(self._directory / name)
 
     @contextmanager
     def working(self) -> Iterator[Path]:
@@ -364,33 +371,12 @@ class WholeFile:
             self._discard()
             raise
 
-    def _beside(self, name: str) -> StrPath:
-        """Return a name in the directory of the file, for a call to the system."""
-        return self.path.parent / name if self._folder is None else self._folder / name
-
-    def _create_temporary(self) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | OPEN_FLAGS
-        replaced = self._system.mode(self.path) if self._overwrite else None
-        for _ in range(_MAX_ATTEMPTS):
-            name = temporary_name()
-            temporary = self._beside(name)
-            self._fd = self._system.open(temporary, flags, 0o666 if replaced is None else 0o600)
-            self._temporary = name
-            if replaced is not None:
-                with suppress(OSError):  # on systems that cannot set them, the owner alone has access
-                    self._system.set_mode(self._fd, replaced)
-            with suppress(OSError):  # without locks nobody removes temporaries
-                self._system.lock(self._fd, True)
-            # Another process may have removed it between the two calls.
-            if self._system.exists(temporary):
-                return
-            self._discard()
-        raise OSError(errno.EAGAIN, "a temporary cannot be seen after it was made")
-
     def _take_name(self) -> None:
-        temporary, target = self._beside(self._temporary), self._beside(self.path.name)
+        temporary, target = self._directory / self._temporary, self._directory / self.path.name
         if WINDOWS:  # which neither renames nor unlinks an open file
-            self._close()
+            fd, self._fd = self._fd, -1
+            with suppress(OSError):
+                self._system.close(fd)
         if self._overwrite:
             self._system.replace(temporary, target)
             return
@@ -405,19 +391,18 @@ class WholeFile:
                 raise ArgumentError(f"{self.path} already exists") from None
             self._system.replace(temporary, target)
 
-    def _close(self) -> None:
+    def _discard(self, *_: object) -> None:
+        """Close and unlink the temporary. After a commit this only removes its second name."""
         fd, self._fd = self._fd, -1
+        name, self._temporary = self._temporary, ""
         if fd >= 0:
             with suppress(OSError):
                 self._system.close(fd)
-
-    def _discard(self) -> None:
-        """Close and unlink the temporary. After a commit this only removes its second name."""
-        self._close()
-        name, self._temporary = self._temporary, ""
         if name:
             with suppress(OSError):
-                self._system.unlink(self._beside(name))
+                self._system.unlink(self._directory / name)
+
+    __exit__ = _discard
 
 
 _unfinished: weakref.WeakSet[WholeFile] = weakref.WeakSet()
@@ -443,12 +428,11 @@ def remove_stale_temporaries(directory: StrPath | Folder, system: System = SYSTE
         with storage_errors("cannot list", directory), Folder(directory, system) as folder:
             return remove_stale_temporaries(folder)
     removed, system = [], directory.system
-    flags = os.O_RDWR | flag("O_NONBLOCK") | flag("O_NOFOLLOW") | OPEN_FLAGS
     with storage_errors("cannot list", directory.path):
         names = sorted(filter(is_temporary, directory.names()))
     for name in names:
         with suppress(OSError):
-            fd = system.open(directory / name, flags)
+            fd = system.open(directory / name, _STALE_FLAGS)
             try:
                 system.lock(fd, False)
                 system.unlink(directory / name)

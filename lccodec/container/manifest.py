@@ -93,13 +93,6 @@ class StoredFigures:
 
         return read_numbers(self.numbers[name], "u2")
 
-    def to_json(self) -> Json:
-        """Return the member of the manifest."""
-        document: dict[str, Json] = {} if self.since is None else {"since": self.since}
-        for name, data in self.numbers.items():
-            document[name] = write_base64(data)
-        return document
-
 
 def have_lost(errors: Array) -> Array:
     """Return which arrays lost something, by the patterns of their errors (LCC-FIG-03)."""
@@ -417,7 +410,10 @@ class Manifest:
     @property
     def payload_length(self) -> int:
         """Bytes of all frames and their tables together."""
-        return sum(entry.stored for entry in self.frames)
+        total = 0
+        for entry in self.frames:
+            total += entry.length + entry.table
+        return total
 
     @property
     def members(self) -> tuple[tuple[int, ...], ...]:
@@ -442,15 +438,20 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """Return the manifest as stored in the file (LCC-MAN-01, LCC-MAN-03)."""
+        figures: dict[str, Json] = {}
+        if self.figures is not None:
+            figures = {} if self.figures.since is None else {"since": self.figures.since}
+            for name, data in self.figures.numbers.items():
+                figures[name] = write_base64(data)
         document = {
             "lccodec": [FORMAT_MAJOR, self.minor],
             "step": self.step,
-            "parent": self.parent and _parent_json(self.parent),
-            "later": self.later and [*_parent_json(self.later), self.weight],
+            "parent": self.parent and [self.parent.step, write_base64(self.parent.root)],
+            "later": self.later and [self.later.step, write_base64(self.later.root), self.weight],
             "replaces": [write_base64(root) for root in self.replaces],
             "exact": self.is_exact or (self.exact and write_base64(self.exact)),
             "policy": self.policy,
-            "figures": self.figures and self.figures.to_json(),
+            "figures": figures,
             "metadata": self.metadata,
             "tree": self.tree,
             "scalars": self.scalars,
@@ -470,10 +471,6 @@ class Manifest:
             return dump_json(document)
         except (TypeError, ValueError, RecursionError) as error:
             raise ArgumentError(f"the manifest cannot be written as JSON: {error}") from error
-
-
-def _parent_json(parent: Parent) -> list[Json]:
-    return [parent.step, write_base64(parent.root)]
 
 
 _MAX_LENGTH: Final = MAX_STEP  # bytes of a frame: like a step, exact in every JSON reader
@@ -516,7 +513,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
 
     # The specification fixes the order of these checks.
     named = None if parent is None else _parse_parent(parent, f"{where}: parent")
-    later, weight = _parse_later(document, named, f"{where}: later")
+    later, weight = _parse_later(document, named, f"{where}: later") if "later" in document else (None, 0)
     replaces = _parse_replaces(document, f"{where}: replaces") if "replaces" in document else ()
     is_exact = document.get("exact") is True
     exact = parse_base64(document.get("exact"), ROOT_SIZE)
@@ -535,12 +532,14 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     if "figures" in document:
         of_step = None if is_exact else step
         figures = parse_figures(document["figures"], len(arrays), of_step, f"{where}: figures")
-    manifest = Manifest(
+    sizes = len(arrays), len(scalars)
+    tree = parse_tree(document["tree"], *sizes, f"{where}: tree") if "tree" in document else INHERITED
+    return Manifest(
         step=step,
         parent=named,
         policy=document["policy"],
         metadata=metadata,
-        tree=INHERITED,
+        tree=tree,
         scalars=scalars,
         arrays=arrays,
         frames=frames,
@@ -553,7 +552,6 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         figures=figures,
         copies=copies,
     )
-    return manifest.inherit(document["tree"], where) if "tree" in document else manifest
 
 
 def _parse_parent(parent: Json, where: str) -> Parent:
@@ -568,10 +566,8 @@ def _parse_parent(parent: Json, where: str) -> Parent:
     return Parent(step, root)
 
 
-def _parse_later(document: dict[str, Json], parent: Parent | None, where: str) -> tuple[Parent | None, int]:
+def _parse_later(document: dict[str, Json], parent: Parent | None, where: str) -> tuple[Parent, int]:
     """Return the later parent, and how much it counts (LCC-INT-01)."""
-    if "later" not in document:
-        return None, 0
     step, later = document["step"], document["later"]
     if type(later) is list and len(later) == 3 and _is_integer(later[0], MAX_STEP):
         root = parse_base64(later[1], ROOT_SIZE)
@@ -617,10 +613,10 @@ def _parse_frames(frames: Json, where: str) -> tuple[FrameEntry, ...]:
     entries = []
     for number, entry in enumerate(frames):
         place = f"{where}: {number}"
-        is_entry = type(entry) is list and len(entry) in (2, 3)
-        lengths = entry[::2] if is_entry else []
-        if not is_entry or not all(_is_integer(length, _MAX_LENGTH) and length for length in lengths):
-            raise FormatError("LCC-MAN-05", place, "not the length and the digest of a frame")
+        lengths = entry[::2] if type(entry) is list and len(entry) in (2, 3) else [0]
+        for length in lengths:
+            if not _is_integer(length, _MAX_LENGTH) or not length:
+                raise FormatError("LCC-MAN-05", place, "not the length and the digest of a frame")
         digest = parse_base64(entry[1], DIGEST_SIZE)
         if digest is None:
             raise FormatError("LCC-MAN-08", place, "not a digest")

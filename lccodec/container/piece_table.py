@@ -95,11 +95,8 @@ class FrameHasher:
     def __init__(self) -> None:
         self._pieces: list[Piece] = []
         self._cutter = Cutter(self._take, self._close)
+        self.update = self._cutter.update  # is given the next bytes of the frame
         self._digest, self._length = sha256(), 0
-
-    def update(self, data: Bytes) -> None:
-        """Take the next bytes of the frame."""
-        self._cutter.update(data)
 
     def finish(self) -> tuple[FrameEntry, bytes]:
         """Return the entry of the frame, and its table; empty for a frame of one piece."""

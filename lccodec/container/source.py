@@ -107,6 +107,8 @@ class Stretch:
 
 
 _SEEK_LOCK: Final = threading.Lock()
+#: Without O_NONBLOCK, opening a FIFO waits for a writer.
+_READ_FLAGS: Final = os.O_RDONLY | flag("O_NONBLOCK") | OPEN_FLAGS
 
 
 def read_at(fd: int, size: int, offset: int) -> bytes:
@@ -126,10 +128,8 @@ class _Descriptor:
     def __init__(self, path: str, name: str) -> None:
         self.name = name
         try:
-            # Without O_NONBLOCK, opening a FIFO waits for a writer.
-            flags = os.O_RDONLY | flag("O_NONBLOCK") | OPEN_FLAGS
             try:  # without `storage_errors`, which takes as long as the call
-                self._fd = os.open(path, flags)
+                self._fd = os.open(path, _READ_FLAGS)
             except OSError as error:
                 with storage_errors("cannot open", name):
                     raise error

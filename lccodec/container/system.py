@@ -78,7 +78,6 @@ def _in_directory(path: StrPath) -> tuple[StrPath, int | None]:
 class System:
     """The calls to the operating system for writing. Tests replace them by a faulty system."""
 
-    seek = staticmethod(os.lseek)
     write = staticmethod(os.write)
     truncate = staticmethod(os.ftruncate)
     fsync = staticmethod(os.fsync)

@@ -121,13 +121,11 @@ class FrameHeader:
 
 def check_shape(shape: Shape) -> None:
     """Raise ``ArgumentError`` if no reader accepts an array of this shape."""
-    if broken := _too_many_dimensions(len(shape)) or _too_many_elements([shape]):
+    broken = _too_many_elements([shape])
+    if len(shape) > MAX_DIMENSIONS:
+        broken = f"{len(shape)} dimensions, more than {MAX_DIMENSIONS}"
+    if broken:
         raise ArgumentError(f"an array of shape {shape} cannot be stored: {broken}")
-
-
-def _too_many_dimensions(dimensions: int) -> str | None:
-    """Return what is wrong with this number of dimensions, or ``None``."""
-    return f"{dimensions} dimensions, more than {MAX_DIMENSIONS}" if dimensions > MAX_DIMENSIONS else None
 
 
 def _too_many_elements(shapes: Sequence[Shape]) -> str | None:
@@ -151,7 +149,7 @@ def parse_header(data: bytes | Stored, where: str = "frame", behind: int = 0) ->
         raise UnsupportedError("LCC-VER-01", where, message)
     if method not in _METHODS:
         raise UnsupportedError("LCC-FRM-03", where, f"method {method} is not defined")
-    relative, run, ordered = (bool(flags & flag) for flag in (FLAG_REFERENCE, FLAG_RUN, FLAG_ORDERED))
+    relative, run, ordered = bool(flags & FLAG_REFERENCE), bool(flags & FLAG_RUN), bool(flags & FLAG_ORDERED)
     not_allowed = (relative and method == METHOD_RAW) or (run and method == METHOD_SMOOTH)
     if flags & ~(FLAG_REFERENCE | FLAG_RUN | FLAG_ORDERED) or not_allowed:
         raise UnsupportedError("LCC-FRM-04", where, f"flags {flags:#x} are reserved for method {method}")
@@ -187,9 +185,10 @@ def _parse_shapes(cursor: Cursor, run: bool, first: int) -> tuple[Shape, ...]:
             message = f"a run cannot have {count} arrays and {first} dimensions"
             raise FormatError("LCC-FRM-11", cursor.where, message)
         dimensions = bytes(cursor.take(count, "dimensions"))
-    if broken := _too_many_dimensions(max(dimensions)):
-        raise LimitError("LCC-FRM-05", cursor.where, broken)
+    if max(dimensions) > MAX_DIMENSIONS:
+        message = f"{max(dimensions)} dimensions, more than {MAX_DIMENSIONS}"
+        raise LimitError("LCC-FRM-05", cursor.where, message)
     total = sum(dimensions)
     extents = struct.unpack(f"<{total}Q", cursor.take(8 * total, "shape"))
     left = iter(extents)
-    return tuple(tuple(islice(left, count)) for count in dimensions)
+    return tuple(tuple(islice(left, count)) for count in dimensions) if run else (extents,)

@@ -189,7 +189,7 @@ class Crew(ABC):
     of this process. A crew is `broken` if a member is gone; then nothing works any more.
     """
 
-    def __init__(self, members: int, heartbeat: Callable[[], None]) -> None:
+    def __init__(self, members: int = 1, heartbeat: Callable[[], None] = lambda: None) -> None:
         self.members = members
         self.heartbeat = heartbeat
         self.bench: Bench = {}
@@ -231,9 +231,6 @@ class Threads(Crew):
 
     More than one makes sense only where the interpreter has no global lock.
     """
-
-    def __init__(self, members: int = 1, heartbeat: Callable[[], None] = lambda: None) -> None:
-        super().__init__(members, heartbeat)
 
     def everywhere(self, task: Task, *, begun: bool = False) -> None:  # noqa: ARG002 - all have
         """Do a task: the bench is the same for all threads."""

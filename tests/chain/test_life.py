@@ -158,7 +158,7 @@ def failing_encoder(after: int, error: BaseException) -> Iterator[None]:
 ERRORS = st.sampled_from([KeyboardInterrupt, MemoryError, BrokenError])
 DISK = st.sampled_from([errno.ENOSPC, errno.EIO, errno.EDQUOT])
 CALLS = st.sampled_from(
-    ["open", "write", "write_at", "fsync", "link", "replace", "unlink", "close", "seek", "exists", "listdir"],
+    ["open", "write", "write_at", "fsync", "link", "replace", "unlink", "close", "exists", "listdir"],
 )
 
 

@@ -18,7 +18,6 @@ OPERATIONS = (
     "set_mode",
     "lock",
     "exists",
-    "seek",
     "write",
     "write_at",
     "truncate",

@@ -29,9 +29,9 @@ from ...frame.header import Shape
 from ...parallel import batches
 from ...policy.policy import Candidate
 from ...quantizers.base import Quantizer
-from ...workers.crew import Bench, Crew, Threads
+from ...workers.crew import Bench, Crew
 from ..read.replay import DecodedArray, copy_of, joined, split
-from .plan import FramePlan, SavePlan
+from .plan import SavePlan
 
 _FRAME: Final = "frame"  # where the coder of a frame lies on the bench
 
@@ -161,32 +161,35 @@ def encode_plan(
     """
     inputs, total = [], 0
     for frame in plan.frames:
-        inputs.append(_frame_input(plan, frame, parents, effort, crew))
+        bits, shapes, before = [], [], []
+        for index in frame.arrays:
+            c = plan.candidates[index]
+            bits.append(c.bits)
+            shapes.append(c.shape)
+            if frame.inherits:
+                before.append(parents[c.name])
+        kind = plan.candidates[frame.arrays[0]].kind
+        out = crew.shared(joined(before)) if frame.inherits else crew.empty(frame.size, kind.bits)
+        inputs.append(FrameInput(bits, kind, tuple(shapes), out, frame.relative, frame.quantizer, effort))
         total += frame.size
-    if total < _MIN_SHARED_COMPONENTS:
-        crew = Threads()
-    coded = itertools.chain.from_iterable(
-        _encode_together(group, crew) if together else _encode_apart(group, crew)
-        for together, group in itertools.groupby(inputs, lambda f: _is_for_all(f, total, crew.members))
-    )
+    coded: Iterator[Iterable[bytes]]
+    if crew.members == 1 or total < _MIN_SHARED_COMPONENTS:
+        coded = map(_chunks, inputs, itertools.repeat(crew.heartbeat))
+    else:
+        coded = itertools.chain.from_iterable(
+            _encode_together(group, crew) if together else _encode_apart(group, crew)
+            for together, group in itertools.groupby(inputs, lambda f: _is_for_all(f, total, crew.members))
+        )
     for given, frame, chunks in zip(inputs, plan.frames, coded, strict=True):
         names = [plan.candidates[index].name for index in frame.arrays]
         yield chunks, dict(zip(names, split(given.out, given.kind, given.shapes), strict=True))
 
 
-def _frame_input(
-    plan: SavePlan, frame: FramePlan, parents: Mapping[str, DecodedArray], effort: Effort, crew: Crew
-) -> FrameInput:
-    bits, shapes, before = [], [], []
-    for index in frame.arrays:
-        c = plan.candidates[index]
-        bits.append(c.bits)
-        shapes.append(c.shape)
-        if frame.inherits:
-            before.append(parents[c.name])
-    kind = plan.candidates[frame.arrays[0]].kind
-    out = crew.shared(joined(before)) if frame.inherits else crew.empty(frame.size, kind.bits)
-    return FrameInput(bits, kind, tuple(shapes), out, frame.relative, frame.quantizer, effort)
+def _chunks(frame: FrameInput, heartbeat: Callable[[], None]) -> Iterator[bytes]:
+    """Yield the chunks of a frame that this process codes."""
+    for chunk in encode_content(frame.content(), frame.quantizer, frame.out, effort=frame.effort):
+        heartbeat()
+        yield chunk
 
 
 def _is_for_all(frame: FrameInput, total: int, members: int) -> bool:
@@ -196,8 +199,6 @@ def _is_for_all(frame: FrameInput, total: int, members: int) -> bool:
     the others would wait for the member that codes it. An exact frame is not held whole in memory.
     """
     size = frame.out.size
-    if members == 1:
-        return True
     if size <= MAX_BLOCK_COMPONENTS:
         return False
     return not frame.quantizer.lossy or size * members > _MAX_SHARE * total

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -197,7 +197,8 @@ def commit_exact(
     many = sum(frame.length for frame in frames) >= _MIN_BYTES_OF_THREADS
     threads = min(thread_count(0), _MAX_THREADS) if many else 1
     path = store.path / EXACT_NAME
-    with _freed_beside(path), store.writer(EXACT_NAME, overwrite=True) as writer:
+    freed = _freed_beside(path) if many else nullcontext()
+    with freed, store.writer(EXACT_NAME, overwrite=True) as writer:
         root = writer.commit(replace(manifest, frames=writer.write_frames(frames, threads)), check)
     return ExactRoot(root, writer.size)
 
@@ -212,7 +213,7 @@ def _values_of(before: ExactFile, turn: threading.Lock, names: Sequence[str]) ->
 
 @contextmanager
 def _freed_beside(path: Place) -> Iterator[None]:
-    """Let a thread free the disk space of a file that is replaced: of a large one that takes long.
+    """Let a thread free the disk space of a large file that is replaced: that takes long.
 
     The space is free when the last descriptor of the file is closed.
     """

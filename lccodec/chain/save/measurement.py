@@ -38,7 +38,6 @@ and Thompson (1952).
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -223,14 +222,6 @@ class Batch:
     sizes: Array  # of their samples (int64)
     bits: Array  # the components, array after array
 
-    def fits(self, other: Batch) -> bool:
-        """Return whether another batch has samples of the same arrays, of the same sizes."""
-        return (
-            self.names == other.names
-            and self.bits.dtype == other.bits.dtype
-            and np.array_equal(self.sizes, other.sizes)
-        )
-
     def each(self) -> Iterator[tuple[str, Array]]:
         """Yield the sample of each array, a view."""
         start = 0
@@ -261,15 +252,6 @@ class Samples:
         for batch in self.batches:
             found.update(batch.each())
         return found
-
-    @cached_property
-    def _by_first(self) -> Mapping[str, Batch]:
-        return {batch.names[0]: batch for batch in self.batches}
-
-    def like(self, batch: Batch) -> Batch | None:
-        """Return the batch with samples of the same arrays, of the same sizes."""
-        found = self._by_first.get(batch.names[0])
-        return found if found is not None and found.fits(batch) else None
 
     def of(self, names: Container[str]) -> Samples:
         """Return the samples of some arrays."""
@@ -364,26 +346,19 @@ class Sampling:
 
         `parents` are the names of the arrays of that, in their order.
         """
-        if any(c.reference is None or c.inherited for c in arrays):  # with one: of its type and shape
+        names = list(parents)
+        if len(arrays) != len(names):
             return False
-        if [c.name for c in arrays] != list(parents):
-            return False
+        for c, name in zip(arrays, names, strict=True):
+            if c.reference is None or c.inherited or c.name != name:  # with one: of its type and shape
+                return False
         return all((arrays[index].role == "second_moment") == (index in self.drawn) for index in self._large)
 
     def taken(self, index: int, array: DecodedArray) -> tuple[Array, Drawn | None]:
         """Return copies of all that is sampled of an array."""
         bits, distance = array.bits, self.distances[index]
         drawn = Drawn.of(bits, array.kind, distance) if index in self.drawn else None
-        return self.of(index, bits).copy(), drawn
-
-    def of(self, index: int, bits: Array) -> Array:
-        """Return a view of the sampled components of the array of an index."""
-        distance = self.distances[index]
-        return bits if distance == 1 else bits[::distance]
-
-    def joined(self, group: SampledGroup, arrays: Sequence[Array]) -> Array:
-        """Return the sampled components of the arrays of a group end to end: a copy."""
-        return np.concatenate(arrays if group.is_whole else list(map(self.of, group.indices, arrays)))
+        return bits[::distance].copy(), drawn
 
 
 def _limit(sizes: Mapping[ElementType, Array]) -> int:
@@ -450,6 +425,7 @@ class Measurement:
         self._sampling = sampling
         self._before = before
         self._groups: list[_MeasuredGroup] = []
+        batches: list[Batch] = []
         self._drawn: dict[str, Drawn] = {}
         self._again: dict[str, Array] = {}  # components that were drawn at the save before
         self._extremes: dict[int, tuple[int, int, int]] = {}  # of arrays that are not sampled whole
@@ -467,10 +443,9 @@ class Measurement:
                 taken.append(self._taken(index, arrays[index], index in losing))
             past = before.batches[number] if same else None
             names = [c.name for c in own] if past is None else past.names
-            batch = Batch(names, group.sizes, np.concatenate(taken))
+            batches.append(Batch(names, group.sizes, np.concatenate(taken)))
             loses = bool(losing) and not losing.isdisjoint(group.indices)
-            self._groups.append(_MeasuredGroup(group, own, batch, loses, past, own[0].kind))
-        batches = [group.batch for group in self._groups]
+            self._groups.append(_MeasuredGroup(group, own, batches[-1], loses, past, own[0].kind))
         self.samples = Samples(batches, self._drawn, None if self.is_partial else sampling)
 
     def _taken(self, index: int, c: Candidate, loses: bool) -> Array:
@@ -481,20 +456,19 @@ class Measurement:
         distance = self._sampling.distances[index]
         if distance == 1:
             return c.bits
-        ends = Extremes(c.kind)
-        look = ends.add if loses else np.asarray
-        pieces = (look(c.bits[part]) for part in slices(c.bits.size, PIECE))
+        even, ends = c.bits[::distance].copy(), Extremes(c.kind)
         if index in self._sampling.drawn:
-            even = c.bits[::distance].copy()
-            found = Drawn.of_parts(even, pieces, c.bits.size, c.kind, distance)
+            pieces = (c.bits[part] for part in slices(c.bits.size, PIECE))
+            looked_at = map(ends.add, pieces) if loses else pieces
+            found = Drawn.of_parts(even, looked_at, c.bits.size, c.kind, distance)
             if found is not None:
                 self._drawn[c.name] = found
             past, known = self._before.drawn.get(c.name), self._before.even.get(c.name)
             if past is not None and known is not None and known.size == even.size:
                 self._again[c.name] = past.again(c.bits)
-        else:
-            deque(pieces, 0)
-            even = c.bits[::distance].copy()
+        elif loses:
+            for part in slices(c.bits.size, PIECE):
+                ends.add(c.bits[part])
         if loses:
             self._extremes[index] = ends.found()
         return even
@@ -514,7 +488,24 @@ class Measurement:
         columns["quantiles"] = np.full((self._count, len(QUANTILES)), np.nan)
         columns.update(inherited)
         for group in self._groups:
-            found = (self._of_drawn if group.sampled.draws else self._of_even)(group, decoded)
+            after = None  # the samples as a restore returns them
+            if group.loses:
+                taken = []
+                for index, c in zip(group.sampled.indices, group.arrays, strict=True):
+                    taken.append(decoded[c.name].bits[:: self._sampling.distances[index]])
+                after = np.concatenate(taken)
+            if group.sampled.draws:
+                found = self._of_drawn(group, after, decoded)
+            else:
+                known, past = _past(group, self._before)
+                found = first_figures(
+                    group.batch.sizes,
+                    work(group.batch.bits, group.kind),
+                    None if after is None else work(after, group.kind),
+                    None if past is None else work(past, group.kind),
+                )
+                for name in _OF_MOVEMENT if past is None or not known.all() else ():
+                    found[name] = np.where(known, found[name], np.nan)
             places = group.sampled.places
             for name, numbers in found.items():
                 columns[name][places] = numbers
@@ -527,14 +518,52 @@ class Measurement:
         columns["zeros"] = np.minimum(columns["zeros"], most)
         return rounded_figures(since, columns)
 
+    @np.errstate(all="ignore")
     def _descriptions(self, group: _MeasuredGroup, places: Array) -> dict[str, Array]:
-        """Return how the values lie of those arrays of a group that lost something."""
+        """Return how the values lie of those arrays of a group that lost something.
+
+        ``quantiles`` has a row for each array, NaN where a value is not finite.
+        """
         sizes, bits = group.batch.sizes, group.batch.bits
         if places.size < sizes.size:
             lost = np.zeros(sizes.size, bool)
             lost[places] = True
             bits, sizes = bits[np.repeat(lost, sizes)], sizes[places]
-        found = descriptions(sizes, work(bits, group.kind))
+        values = work(bits, group.kind)
+        counts, starts = sizes, np.cumsum(sizes) - sizes
+        low = np.minimum.reduceat(values, starts)
+        high = np.maximum.reduceat(values, starts)
+        bad = np.zeros(len(counts))
+        kept = values
+        if not (np.isfinite(low) & np.isfinite(high)).all():
+            finite = np.isfinite(values)
+            bad = counts - np.add.reduceat(finite, starts, dtype=np.int64)
+            counts = np.where(counts > bad, counts - bad, np.nan)
+            low, high = (
+                np.where(np.isnan(counts), np.nan, which.reduceat(np.where(finite, values, end), starts))
+                for which, end in ((np.minimum, np.inf), (np.maximum, -np.inf))
+            )
+            kept = np.where(finite, values, values.dtype.type(np.nan))
+        quantiles = np.empty((len(starts), len(QUANTILES)))
+        steps = -(-sizes // _MAX_SORTED)
+        lengths = -(-sizes // steps)
+        for length in set(lengths.tolist()):  # those of a size are sorted together
+            own = np.flatnonzero(lengths == length)
+            if own.size * length == kept.size:
+                rows = kept.reshape(-1, length)
+            else:
+                rows = kept[starts[own, None] + np.arange(length) * steps[own, None]]
+            ordered = np.sort(rows, axis=1)
+            quantiles[own] = ordered[:, np.rint(np.multiply(QUANTILES, length - 1)).astype(np.intp)]
+            quantiles[own[np.isnan(ordered[:, -1])]] = np.nan
+        zeros = np.searchsorted(starts, np.flatnonzero(kept == 0), "right") - 1  # of few, as a rule
+        found = {
+            "minimum": low,
+            "maximum": high,
+            "zeros": np.bincount(zeros, minlength=len(starts)) / counts,
+            "not_finite": bad,
+            "quantiles": quantiles,
+        }
         for number, place in enumerate(places.tolist()):
             if extremes := self._extremes.get(group.sampled.indices[place]):
                 ends = work(np.array(extremes[:2], group.kind.bits), group.kind)
@@ -542,29 +571,11 @@ class Measurement:
                 found["not_finite"][number] = extremes[2]
         return found
 
-    def _decoded(self, group: _MeasuredGroup, decoded: Mapping[str, DecodedArray]) -> Array | None:
-        """Return the samples as a restore returns them; ``None`` if nothing was lost."""
-        if not group.loses:
-            return None
-        return self._sampling.joined(group.sampled, [decoded[c.name].bits for c in group.arrays])
-
-    def _of_even(self, group: _MeasuredGroup, decoded: Mapping[str, DecodedArray]) -> dict[str, Array]:
-        batch, kind = group.batch, group.kind
-        known, past = _past(group, self._before)
-        after = self._decoded(group, decoded)
-        found = first_figures(
-            batch.sizes,
-            work(batch.bits, kind),
-            None if after is None else work(after, kind),
-            None if past is None else work(past, kind),
-        )
-        for name in _OF_MOVEMENT if past is None or not known.all() else ():
-            found[name] = np.where(known, found[name], np.nan)
-        return found
-
-    def _of_drawn(self, group: _MeasuredGroup, decoded: Mapping[str, DecodedArray]) -> dict[str, Array]:
+    def _of_drawn(
+        self, group: _MeasuredGroup, after: Array | None, decoded: Mapping[str, DecodedArray]
+    ) -> dict[str, Array]:
+        """Return the first figures of a group of which components are drawn."""
         own = dict(group.batch.each())
-        after = self._decoded(group, decoded)
         even = own if after is None else dict(replace(group.batch, bits=after).each())
         now = self._compared(group, range(len(group.arrays)), own, even, decoded, None)
         found = {name: now[name] for name in _OF_STATE}
@@ -639,17 +650,11 @@ def _past(group: _MeasuredGroup, before: Samples) -> tuple[Array, Array | None]:
     An array that was not there, or had another shape, is in its place as it is now. The second
     result is ``None`` if nothing is known.
     """
-    batch = group.batch
     if group.past is not None:
         return np.ones(len(group.arrays), bool), group.past.bits
-    fits = [c.reference is not None for c in group.arrays]
-    known = np.array(fits)
-    there = before.like(batch)
-    if there is not None and all(fits):
-        return known, there.bits
-    bits = []
-    for place, (name, now) in enumerate(batch.each()):
-        past = before.even.get(name) if fits[place] else None
+    known, bits = np.zeros(len(group.arrays), bool), []
+    for place, (c, (name, now)) in enumerate(zip(group.arrays, group.batch.each(), strict=True)):
+        past = before.even.get(name) if c.reference is not None else None
         known[place] = past is not None and past.size == now.size
         bits.append(past if past is not None and known[place] else now)
     return known, np.concatenate(bits) if known.any() else None
@@ -663,23 +668,34 @@ class Extremes:
     """
 
     def __init__(self, kind: ElementType) -> None:
-        self._kind = kind
-        self._sign = 1 << (8 * kind.size - 1)
+        self._sign = 1 << (8 * kind.size - 1)  # the pattern of a negative 0
         self._infinite = self._sign - (1 << kind.mantissa)
-        self._ends: list[int] = []  # patterns
+        self._ends: list[int] = []  # patterns; of a negative number, that of its magnitude below 0
         self._bad = 0
 
     def add(self, piece: Array) -> Array:
         """Look at a piece, and return it."""
-        low, high = _ends(piece, self._sign)
-        if low & (self._sign - 1) < self._infinite and high & (self._sign - 1) < self._infinite:
-            self._ends += (low, high)
-            return piece
-        finite = piece[(piece & piece.dtype.type(self._sign - 1)) < self._infinite]
-        self._bad += piece.size - finite.size
-        if finite.size:
-            self._ends += _ends(finite, self._sign)
+        low, high = self._ends_of(piece)
+        if low <= -self._infinite or high >= self._infinite:
+            finite = piece[(piece & piece.dtype.type(self._sign - 1)) < self._infinite]
+            self._bad += piece.size - finite.size
+            if not finite.size:
+                return piece
+            low, high = self._ends_of(finite)
+        self._ends += (low, high)
         return piece
+
+    def _ends_of(self, piece: Array) -> tuple[int, int]:
+        """Return the least and the greatest number of a piece, as `_ends` has them.
+
+        Patterns of negative numbers are above all others, and rise as the numbers fall.
+        """
+        most = int(np.maximum.reduce(piece))
+        if most < self._sign:
+            return int(np.minimum.reduce(piece)), most
+        signed = int(np.maximum.reduce(piece.view(f"i{piece.itemsize}")))
+        least = self._sign - most
+        return least, signed if signed >= 0 else self._sign - int(np.minimum.reduce(piece))
 
     def found(self) -> tuple[int, int, int]:
         """Return the patterns of the least and the greatest finite component, and how many are not.
@@ -688,34 +704,14 @@ class Extremes:
         """
         if not self._ends:
             return self._infinite + 1, self._infinite + 1, self._bad
-        sign = self._sign
-        ordered = [end if end < sign else sign - end for end in self._ends]
-        low, high = min(ordered), max(ordered)
+        low, high, sign = min(self._ends), max(self._ends), self._sign
         return low if low >= 0 else sign - low, high if high >= 0 else sign - high, self._bad
-
-
-def _ends(piece: Array, sign: int) -> tuple[int, int]:
-    """Return the patterns of the least and of the greatest number; `sign` is that of a negative 0.
-
-    Patterns of negative numbers are above all others, and rise as the numbers fall.
-    """
-    most = int(np.maximum.reduce(piece))
-    if most < sign:
-        return int(np.minimum.reduce(piece)), most
-    signed = int(np.maximum.reduce(piece.view(f"i{piece.itemsize}")))
-    return most, signed if signed >= 0 else int(np.minimum.reduce(piece))
 
 
 #: The least variance, over the mean of the squares, that the difference of two sums gives rightly.
 _LEAST_VARIANCE: Final = 2.0**-30
 
 _MAX_SORTED: Final = 1 << 9  # components of an array: what a share of elements is not above is rough
-
-
-def starts_of(sizes: Array) -> Array:
-    """Return where each array of a batch starts, by the sizes of all."""
-    starts: Array = np.cumsum(sizes) - sizes
-    return starts
 
 
 @np.errstate(all="ignore")  # of hostile values too
@@ -733,7 +729,7 @@ def first_figures(
     ``None`` if nothing was lost, and `before` if nothing is known of the save before. Components
     count by their weights, or equally. Without `spreads`, spread, rms and error are not known.
     """
-    starts = starts_of(sizes)
+    starts = np.cumsum(sizes) - sizes
     sums = _sums(values, decoded, before, weights, spreads, starts, sizes)
     if not np.isfinite(sums if spreads else [sums[0], *sums[4:]]).all():
         given = [each for each in (values, decoded, before, weights) if each is not None]
@@ -761,7 +757,7 @@ def first_figures(
 
 def _of_close(sizes: Array, values: Array, weights: Array | None) -> tuple[Array, Array]:
     """Return rms and spread of arrays whose values lie close together, but far from 0."""
-    starts = starts_of(sizes)
+    starts = np.cumsum(sizes) - sizes
     x = values.astype(np.float64)
     first = x[starts]
     x -= np.repeat(first, sizes)
@@ -816,51 +812,6 @@ def _sums(
         around = np.add.reduceat(x if weights is None else x * weights, starts)
         squares = sum_of(x, x, x)
     return [total, around, squares, errors, moved, along]
-
-
-@np.errstate(all="ignore")
-def descriptions(sizes: Array, values: Array) -> dict[str, Array]:
-    """Return the figures of the values alone, of samples that may be whole arrays."""
-    counts, starts = sizes, starts_of(sizes)
-    low = np.minimum.reduceat(values, starts)
-    high = np.maximum.reduceat(values, starts)
-    bad = np.zeros(len(counts))
-    kept = values
-    if not (np.isfinite(low) & np.isfinite(high)).all():
-        finite = np.isfinite(values)
-        bad = counts - np.add.reduceat(finite, starts, dtype=np.int64)
-        counts = np.where(counts > bad, counts - bad, np.nan)
-        low, high = (
-            np.where(np.isnan(counts), np.nan, which.reduceat(np.where(finite, values, end), starts))
-            for which, end in ((np.minimum, np.inf), (np.maximum, -np.inf))
-        )
-        kept = np.where(finite, values, values.dtype.type(np.nan))
-    zeros = np.searchsorted(starts, np.flatnonzero(kept == 0), "right") - 1  # of few, as a rule
-    return {
-        "minimum": low,
-        "maximum": high,
-        "zeros": np.bincount(zeros, minlength=len(starts)) / counts,
-        "not_finite": bad,
-        "quantiles": _quantiles(sizes, kept),
-    }
-
-
-def _quantiles(sizes: Array, values: Array) -> Array:
-    """Return a row of quantiles for each array; NaN where a value is not finite."""
-    starts = starts_of(sizes)
-    found = np.empty((len(starts), len(QUANTILES)))
-    steps = -(-sizes // _MAX_SORTED)
-    lengths = -(-sizes // steps)
-    for length in set(lengths.tolist()):  # those of a size are sorted together
-        own = np.flatnonzero(lengths == length)
-        if own.size * length == values.size:
-            rows = values.reshape(-1, length)
-        else:
-            rows = values[starts[own, None] + np.arange(length) * steps[own, None]]
-        ordered = np.sort(rows, axis=1)
-        found[own] = ordered[:, np.rint(np.multiply(QUANTILES, length - 1)).astype(np.intp)]
-        found[own[np.isnan(ordered[:, -1])]] = np.nan
-    return found
 
 
 _LARGEST: Final = np.float32(255 * 2.0**120)  # the largest number of bfloat16

@@ -237,7 +237,10 @@ class SavePlan:
         for frame in self.frames:
             if frame.quantizer.lossy:
                 found.update(frame.arrays)
-        return found.union(index for index, source in self.copies.items() if source in found)
+        for index, source in self.copies.items():  # which is no copy itself
+            if source in found:
+                found.add(index)
+        return found
 
     def may_lose(self, index: int) -> bool:
         """Return whether anything of an array may be lost, in a delta or in a keyframe."""
@@ -386,7 +389,7 @@ def make_plan(
     copies = _copies(arrays, policy, alone)
     if parent is not None:
         # No moments belong to copies, and their steps are those of their sources.
-        own = [c for i, c in enumerate(arrays) if i not in copies]
+        own = [c for i, c in enumerate(arrays) if i not in copies] if copies else arrays
         policy = policy.settle(own, width, sum(arrays[i].bits.nbytes for i in copies))
     quantizers, waiting, verdicts = [], [], {}
     frames: list[FramePlan] = []
@@ -429,16 +432,27 @@ def make_plan(
                 open_runs[like] = frame
         frame.arrays.append(index)
         frame.size += c.bits.size
-    moved = set(waiting).union(*(frame.arrays for frame in frames))
-    copies = {
-        index: source
-        for index, source in copies.items()
-        if alone
-        or (source in moved and arrays[index].kind is not arrays[source].kind)
-        or not _is_unchanged(arrays[index])
-    }
+    copies = copies if alone else _changed_copies(copies, arrays, waiting, frames)
     hidden = frozenset(waiting)
     return SavePlan(parent, arrays, quantizers, frames, hidden, policy, copies=copies, verdicts=verdicts)
+
+
+def _changed_copies(
+    copies: Mapping[int, int],
+    arrays: Sequence[Candidate],
+    waiting: Sequence[int],
+    frames: Sequence[FramePlan],
+) -> dict[int, int]:
+    """Return the copies of a delta but for those that are as they were, as their sources are."""
+    moved = set(waiting)
+    for frame in frames:
+        moved.update(frame.arrays)
+    found = {}
+    for index, source in copies.items():
+        rounded = arrays[index].kind is not arrays[source].kind
+        if (rounded and source in moved) or not _is_unchanged(arrays[index]):
+            found[index] = source
+    return found
 
 
 def _is_unchanged(c: Candidate) -> bool:

@@ -189,13 +189,10 @@ def find_parent(
     if not steps:
         raise ArgumentError(f"{store.path} has no step that only= could add to: save all arrays first")
 
-    def parent() -> Latest:
-        if latest is not None and latest.step == steps[-1] and latest.is_unchanged(store):
-            return latest
-        return read_latest(store, steps[-1], read)
-
+    if latest is not None and latest.step == steps[-1] and latest.is_unchanged(store):
+        return latest
     try:
-        return _first_or_mended(parent, steps[-1], read, mended)
+        return _or_mended(partial(read_latest, store, steps[-1], read), steps[-1], read, mended)
     except (DataError, ChainError, StorageError) as error:
         message = f"only= adds to step {steps[-1]}, which cannot be restored: save all arrays: {error}"
         raise LostParentError(message) from error
@@ -215,29 +212,26 @@ def find_latest(
     there is no checkpoint; or if the newest cannot be restored or is not the one in memory. Then an
     `LccodecWarning` names it.
     """
-
-    def reference() -> Latest:
+    if latest is None and not steps:
+        return None
+    try:
         if latest is None:
-            return read_latest(store, steps[-1], read)
+            return _or_mended(partial(read_latest, store, steps[-1], read), steps[-1], read, mended)
         if not steps or steps[-1] < latest.step:
             raise OtherLatestError(f"step {latest.step}, which was saved last, is missing")
         if steps[-1] > latest.step:
             raise OtherLatestError(f"step {steps[-1]} was saved by another writer")
-        return latest if latest.is_unchanged(store) else _same_state(latest, store)
-
-    if latest is None and not steps:
-        return None
-    try:
-        return _first_or_mended(reference, steps[-1] if steps else None, read, mended)
+        if latest.is_unchanged(store):
+            return latest
+        return _or_mended(partial(_same_state, latest, store), steps[-1], read, mended)
     except (DataError, ChainError, StorageError) as error:
-        step = steps[-1] if steps and latest is None else None
-        why = str(error) if step is None else f"step {step} cannot be restored: {error}"
+        why = str(error) if latest is not None else f"step {steps[-1]} cannot be restored: {error}"
         warn(f"{store.path}: this save writes a keyframe instead of a delta: {why}")
         return None
 
 
-def _first_or_mended(
-    first: Callable[[], Latest], newest: int | None, read: ReadArrays, mended: Callable[[], Store | None]
+def _or_mended(
+    first: Callable[[], Latest], newest: int, read: ReadArrays, mended: Callable[[], Store | None]
 ) -> Latest:
     """Return what a function returns; if it cannot read its files, the newest step once mended."""
     try:
@@ -245,7 +239,7 @@ def _first_or_mended(
     except OtherLatestError:
         raise
     except (DataError, ChainError, StorageError):
-        if newest is None or (again := mended()) is None:
+        if (again := mended()) is None:
             raise
         return read_latest(again, newest, read)
 
@@ -374,18 +368,6 @@ def read_values(empty: Empty, file: OpenCheckpoint) -> dict[str, DecodedArray]:
 
     file.decode_by(decode)
     return dict(zip(file.links[-1].index_names, file.decoded(), strict=True))
-
-
-def sampling_after(latest: Latest | None, arrays: Sequence[Candidate]) -> Sampling:
-    """Return how a state is sampled; its references are the arrays of the latest checkpoint.
-
-    As a rule it has the same arrays as the state before: then it is sampled as that.
-    """
-    if latest is not None and latest.originals is not None:
-        known = latest.originals.sampling
-        if known is not None and known.fits(arrays, latest.arrays):
-            return known
-    return Sampling(arrays)
 
 
 def _are_elsewhere(before: Samples, arrays: Sequence[Candidate], sampling: Sampling) -> bool:

@@ -45,7 +45,6 @@ from .reference import (
     find_latest,
     find_parent,
     held_together,
-    sampling_after,
 )
 from .settings import Cadence, Settings
 
@@ -283,7 +282,11 @@ class Saver:
         for c in compared:
             c.inherited = c.name in state.inherited
         self._reference.compare(compared, base.is_keyframe)
-        sampling = sampling_after(reference if reference is base.latest else None, compared)
+        # As a rule a state has the same arrays as that before, and is sampled as that.
+        known = None
+        if reference is not None and reference is base.latest and reference.originals is not None:
+            known = reference.originals.sampling
+        sampling = known if known is not None and known.fits(compared, parents) else Sampling(compared)
         if base.latest is not None:
             self._reference.look_back(base.latest, compared, sampling)
         parent = None if base.is_keyframe or reference is None else reference.step
@@ -322,7 +325,8 @@ class Saver:
                 arrays.update(decoded)
                 done += len(decoded)
                 tell(done, total)
-            arrays.update(self._reference.copies(plan, arrays))
+            if plan.copies:
+                arrays.update(self._reference.copies(plan, arrays))
             inherited = {}
             if before is not None and measurement.is_partial:
                 inherited = inherited_figures(plan.candidates, before.manifest)

@@ -205,16 +205,17 @@ class Settings:
         """Count a save of so many bytes, and log one line about it."""
         self._saves += 1
         kind = "keyframe" if plan.parent is None else f"delta to {plan.parent}"
-        ratio = sum(c.bits.nbytes for c in plan.candidates) / max(size, 1)
-        LOG.info(
-            "%s: step %s, %s, %d bytes, %.1fx, %.3f s", *(self._store.path, step, kind, size, ratio, seconds)
-        )
+        nbytes = 0
+        for c in plan.candidates:
+            nbytes += c.bits.nbytes
+        told = self._store.path, step, kind, size, nbytes / max(size, 1), seconds
+        LOG.info("%s: step %s, %s, %d bytes, %.1fx, %.3f s", *told)
 
     @property
     def record(self) -> Record:
         """The given settings, else the recorded ones, else those of a new chain."""
         found = self._record or self._settle(*_latest_record(self._store))
-        return replace(found, policy=found.policy.widened(self.judged))
+        return found if self.judged is None else replace(found, policy=found.policy.widened(self.judged))
 
     def _settle(self, recorded: Record | None, problem: str | None) -> Record:
         self._before, policy = recorded, self._policy

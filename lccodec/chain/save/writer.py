@@ -31,10 +31,9 @@ from .settings import Cadence, Settings, WhenBusy, WorkerOptions
 
 if TYPE_CHECKING:
     from ...workers.process import Arena
-    from .background import Background, Job
+    from .background import Background, Job, Question, Snapshot
     from .reference import Latest
     from .saver import Saver
-    from .state_copy import Question, Snapshot
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,15 +92,18 @@ class Writer:
     ) -> int:
         """Save a state; return the bytes of its file. See `Chain.save`."""
         with self.turn:
-            self._begin()
-            self._look(step, given)
+            self._begin(step, given)
             try:
                 background = self._own_background()
                 if following is not None and background is None and not self._store.checkpoints():
                     states, record = (given.state, following), self.settings.record
                     self.settings.first = foresee(states, self._adapter, given.known, record)
-                if self._options.workers is None and background is None:
-                    return self._save_here(step, given, progress)
+                if self._options.workers is None and background is None:  # by this thread, without a copy
+                    state = given.taken(self._adapter)
+                    with self._claim.around_save(), telling_of_save(progress, warn) as tell:
+                        size = self._saver.save(step, state, tell)
+                    self._behind.after(Change((step,)))
+                    return size
                 background = self._in_background()
                 job = self._submit(background, step, given, progress, raises=False)
                 try:
@@ -111,22 +113,13 @@ class Writer:
             finally:
                 self.settings.first = {}  # whatever became of this save
 
-    def _save_here(self, step: int, given: SaveRequest, progress: Progress) -> int:
-        """Save by this thread, without a copy of the state."""
-        state = given.taken(self._adapter)
-        with self._claim.around_save(), telling_of_save(progress, warn) as tell:
-            size = self._saver.save(step, state, tell)
-        self._behind.after(Change((step,)))
-        return size
-
     def save_async(  # what `Chain.save_async` is given
         self, step: int, given: SaveRequest, progress: Progress, when_busy: WhenBusy
     ) -> Future[int | None]:
         """Save a copy of a state in the background. See `Chain.save_async`."""
         with self.turn:
-            self._begin()
+            self._begin(step, given)
             background = self._in_background()
-            self._look(step, given)
             job = self._submit(background, step, given, progress, when_busy)
         if job is not None:
             return job.future
@@ -157,11 +150,6 @@ class Writer:
 
     def _planned_here(self, given: SaveRequest) -> SavePlan:
         return self._saver.plan(given.taken(self._adapter))
-
-    def _look(self, step: object, given: SaveRequest) -> None:
-        """Let a loss judge the newest step; it is a function of a whole state."""
-        if self._judge is not None and given.only is None:
-            self._judge.look(step, given.state)
 
     def _in_background(self) -> Background:
         """Return what saves in the background; its workers have the reference from now on."""
@@ -216,7 +204,7 @@ class Writer:
 
     def _copied(self, step: int, given: SaveRequest, arena: Arena, **how: Any) -> Snapshot:
         """Copy a state into an arena, as workers take it."""
-        from .state_copy import Staging
+        from .background import Staging
 
         staging = Staging(arena)
         state = given.taken(self._adapter, staging)
@@ -229,8 +217,11 @@ class Writer:
         is_own = self._background is not None and self._background.process == os.getpid()
         return self._background if is_own else None
 
-    def _begin(self) -> None:
-        """Refuse to save to a closed chain, and note that this process saves."""
+    def _begin(self, step: object, given: SaveRequest) -> None:
+        """Refuse to save to a closed chain, note that this process saves, and let a loss judge.
+
+        A loss is a function of a whole state.
+        """
         self._saved_in = os.getpid()
         if self._is_resting:  # only a signal handler comes here then: other threads wait for their turn
             raise ChainError(
@@ -239,6 +230,8 @@ class Writer:
             )
         if self._closed:
             raise ArgumentError(f"{self._store.path}: the chain is closed; open it again to save")
+        if self._judge is not None and given.only is None:
+            self._judge.look(step, given.state)
 
     def wait(self, timeout: float | None) -> bool:
         """Return whether no save runs, after waiting for that. See `Chain.wait`."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lccodec import ArgumentError
-from lccodec.chain.save.state_copy import Snapshot, Staging
+from lccodec.chain.save.background import Snapshot, Staging
 from lccodec.container.tree import flatten
 from lccodec.element_types import components
 from lccodec.policy.roles import Assignment

@@ -21,12 +21,12 @@ from lccodec.chain.save.background import (
     Opening,
     Report,
     Snapshot,
+    Staging,
     make_crew,
     serve,
 )
 from lccodec.chain.save.encode import CloseFrame
 from lccodec.chain.save.settings import Cadence
-from lccodec.chain.save.state_copy import Staging
 from lccodec.container.tree import flatten
 from lccodec.policy.roles import Assignment
 from lccodec.workers.crew import Done, Processes, Request, Threads
