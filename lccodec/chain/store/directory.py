@@ -29,6 +29,7 @@ from ...container.folder import (
     sync_directory,
     temporary_name,
 )
+from ...container.parity import rank_of
 from ...container.source import FileSource, Source
 from ...container.system import SYSTEM, Place, System, storage_errors
 from ...errors import ArgumentError, DataError, FormatError, LccodecError, StorageError, warn
@@ -226,6 +227,7 @@ class DirectoryStore(WritableStore):
     """The files of a chain in a directory, which the first save makes."""
 
     path: Path
+    has_folders = True
 
     def __init__(self, path: Path, system: System = SYSTEM) -> None:
         super().__init__(path)
@@ -242,6 +244,10 @@ class DirectoryStore(WritableStore):
     def has(self, name: str) -> bool:
         """Return whether there is a file of that name; it may be a link that leads nowhere."""
         return os.path.lexists(self.place(name))
+
+    def is_at(self, place: Place) -> bool:
+        """Return whether a place is the directory, by whatever path."""
+        return isinstance(place, Path) and self.path.exists() and self.path.samefile(place)
 
     def source(self, name: str) -> FileSource:
         """Open a file for reads of ranges."""
@@ -291,6 +297,16 @@ class DirectoryStore(WritableStore):
         with WholeFile(self.path / name, overwrite=overwrite, system=self.system) as file:
             file.copy(source)
             file.commit(checked)
+
+    def link(self, store: Store, names: Sequence[str]) -> Sequence[str]:
+        """Give files of another directory second names, or copy them where there are no links."""
+        if not store.has_folders:
+            return names
+        with Folder(self.path, self.system) as folder:
+            for name in names:
+                duplicate(as_directory(store, "a link").path / name, folder, name)
+                folder.sync()  # a child never comes without its parent
+        return ()
 
     def written(self, name: str) -> float:
         """Return when a file was written, in seconds since 1970."""
@@ -343,6 +359,19 @@ def as_directory(store: Store, what: str) -> DirectoryStore:
     if not isinstance(store, DirectoryStore):
         raise ArgumentError(f"{store.path}: {what} needs a directory on a disk")
     return store
+
+
+def parity_places(store: Store) -> list[tuple[DirectoryStore, str]]:
+    """Return where parity of a chain's files may lie, each with what is before their names there.
+
+    That is the chain itself, and the directory of the ranks if it is the chain of one.
+    """
+    if not store.has_folders:
+        return []
+    own = as_directory(store, "parity")
+    path = own.path.resolve()
+    ranks = [] if rank_of(path.name) is None else [(DirectoryStore(path.parent, own.system), f"{path.name}/")]
+    return [(own, ""), *ranks]
 
 
 def inner_directories(directory: Path) -> list[Path]:
