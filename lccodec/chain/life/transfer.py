@@ -99,7 +99,7 @@ def _duplicate_all(store: Store, target: WritableStore, roots: Mapping[int, byte
                 held = "a chain" if checkpoints_among(there) else repr(name)
                 raise ArgumentError(f"a fork needs a new directory; {target.path} holds {held}")
         missing = [name for name in (*names, *([EXACT_NAME] if exact else [])) if name not in there]
-        for name in target.link(store, missing):
+        for name in target.adopt(store, missing):
             receive_copy(target, store, name)
 
 
@@ -240,8 +240,7 @@ class _Link(NamedTuple):
     def of(cls, reader: CheckpointReader) -> Self:
         """Return the link of an open file."""
         check_step(reader)
-        manifest = reader.manifest
-        return cls(reader.name, reader.roots, manifest.parents, decoding_order(manifest))
+        return cls(reader.name, reader.roots, reader.manifest.parents, decoding_order(reader))
 
     def check(self, links: Mapping[int, _Link]) -> None:
         """Raise ``ChainError`` if a parent is missing among others, or is another."""

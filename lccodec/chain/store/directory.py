@@ -58,10 +58,10 @@ def in_order(names: Iterable[str]) -> list[tuple[str, int]]:
 
 
 class DirectoryShelf:
-    """What rollbacks have set aside of a directory; `chain` returns the store of another one."""
+    """What rollbacks have set aside of a directory."""
 
-    def __init__(self, path: Path, system: System, chain: Callable[[Path], WritableStore]) -> None:
-        self._path, self._system, self._chain = path, system, chain
+    def __init__(self, path: Path, system: System) -> None:
+        self._path, self._system = path, system
         self._base = path / ROLLED_BACK_NAME
 
     def _folder(self) -> Folder:
@@ -78,9 +78,9 @@ class DirectoryShelf:
         ):
             return [each for each in in_order(opened.names()) if _is_folder(opened, each[0])]
 
-    def chain(self, name: str) -> WritableStore:
+    def chain(self, name: str) -> DirectoryStore:
         """Return the chain that was set aside under a name."""
-        return self._chain(self._base / name)
+        return DirectoryStore(self._base / name, self._system)
 
     def add(self, step: int, files: Sequence[str], pins: Iterable[int]) -> str:
         """Make a directory of files and pins of a chain; return its name when it is durable."""
@@ -126,7 +126,7 @@ class DirectoryShelf:
             return False
         if os.path.samestat(aside.lstat(), here.lstat()):  # two names of one file
             return True
-        with self.chain(name).open(file) as left, self._chain(self._path).open(file) as right:
+        with self.chain(name).open(file) as left, DirectoryStore(self._path).open(file) as right:
             return bool(left.roots & right.roots)
 
     def put_back(self, name: str, file: str, *, overwrite: bool = False) -> None:
@@ -298,13 +298,13 @@ class DirectoryStore(WritableStore):
             file.copy(source)
             file.commit(checked)
 
-    def link(self, store: Store, names: Sequence[str]) -> Sequence[str]:
+    def adopt(self, store: Store, names: Sequence[str]) -> Sequence[str]:
         """Give files of another directory second names, or copy them where there are no links."""
         if not store.has_folders:
             return names
         with Folder(self.path, self.system) as folder:
             for name in names:
-                duplicate(as_directory(store, "a link").path / name, folder, name)
+                duplicate(as_directory(store, "a second name").path / name, folder, name)
                 folder.sync()  # a child never comes without its parent
         return ()
 
@@ -333,7 +333,7 @@ class DirectoryStore(WritableStore):
 
     def shelf(self) -> DirectoryShelf:
         """Return what rollbacks have set aside in the directory."""
-        return DirectoryShelf(self.path, self.system, lambda path: DirectoryStore(path, self.system))
+        return DirectoryShelf(self.path, self.system)
 
     def remove_stale(self) -> None:
         """Remove the temporaries of writers that are gone."""

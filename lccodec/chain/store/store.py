@@ -46,7 +46,11 @@ def pin_name(step: int) -> str:
 
 def checkpoints_among(names: Iterable[str]) -> dict[int, str]:
     """Return the checkpoints among names, by rising step."""
-    return dict(sorted((int(match[1]), name) for name in names if (match := _CHECKPOINT.fullmatch(name))))
+    found = dict[int, str]()
+    for name in names:
+        if match := _CHECKPOINT.fullmatch(name):
+            found[int(match[1])] = name
+    return dict(sorted(found.items()))
 
 
 def is_checkpoint(name: str) -> bool:
@@ -317,7 +321,7 @@ class WritableStore(Store):
         `overwrite` is set.
         """
 
-    def link(self, store: Store, names: Sequence[str]) -> Sequence[str]:  # noqa: ARG002 - of no use here
+    def adopt(self, store: Store, names: Sequence[str]) -> Sequence[str]:  # noqa: ARG002 - of no use here
         """Give files of another store second names here, one by one; return those to be copied."""
         return names
 
