@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from ..chain.bounds import UNBOUNDED, Bounds
-from ..chain.mend.parity_folder import directory_of
 from ..chain.mend.protect import Protection, Redundancy, parse_redundancy, protect, recorded
 from ..chain.mend.ranks import protect_ranks, rank_folders
 from ..chain.mend.repair import Repair, repair
 from ..chain.read.validate import Problem, validate
-from ..chain.store.directory import DirectoryStore
+from ..chain.store.directory import DirectoryStore, as_directory
 from ..chain.store.opening import writable_store
 from ..chain.store.store import Store
 from ..container.system import Address, Place
@@ -61,7 +60,7 @@ def protect_together(directory: Place, redundancy: Redundancy | str | int) -> Pr
     StorageError
         If the operating system refuses. What was protected before still is.
     """
-    store, redundancy = directory_of(writable_store(directory)), parse_redundancy(redundancy)
+    store, redundancy = as_directory(writable_store(directory), "parity"), parse_redundancy(redundancy)
     bases = _saves_to_write(store)
     if not store.checkpoints() and rank_folders(store):
         return protect_ranks(store, redundancy)
@@ -112,9 +111,10 @@ def repair_together(
         As `Chain.repair`.
     """
     options: dict[str, Any] = {"dry_run": dry_run, "mirrors": mirrors, "bounds": bounds}
-    outcome = repair(store := writable_store(directory), **options)
-    if not isinstance(store, DirectoryStore):
+    outcome = repair(chain := writable_store(directory), **options)
+    if not chain.has_folders:
         return outcome
+    store = as_directory(chain, "repair of ranks")
     for base in _saves_below(store) if dry_run else _saves_to_write(store):
         if (before := _before(base, store)) == "":
             continue  # they are in the same directory, and mended

@@ -43,7 +43,6 @@ from .mend.mirror import (
     checked_mirrors,
     read_whole,
 )
-from .mend.parity_folder import directory_of
 from .mend.protect import ParityBehind, Protection, parse_redundancy, protect, unprotect
 from .overview import chain_overview
 from .progress import OnProgress, Progress, check_progress, telling
@@ -76,7 +75,7 @@ from .save.settings import (
     without_settings,
 )
 from .save.writer import SaveRequest, Writer
-from .store.directory import DirectoryStore
+from .store.directory import DirectoryStore, as_directory
 from .store.lineage import Ancestry
 from .store.opening import writable_store
 from .store.store import Store, WritableStore, step_index
@@ -940,11 +939,11 @@ class Chain(Shown):
         may be lost whole. Files that are protected already are left alone. Errors are those of
         `lccodec.chain.mend.protect.protect`; an `ArgumentError` for another redundancy.
         """
-        return protect(directory_of(self._store), parse_redundancy(redundancy))
+        return protect(as_directory(self._store, "parity"), parse_redundancy(redundancy))
 
     def unprotect(self) -> int:
         """Remove all parity files; return the bytes that this frees."""
-        return unprotect(directory_of(self._store))
+        return unprotect(as_directory(self._store, "parity"))
 
     def repair(
         self, *, dry_run: bool = False, max_bytes: int | None = None, max_deltas: int | None = None

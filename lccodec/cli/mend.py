@@ -13,9 +13,9 @@ from ..chain.bounds import UNBOUNDED, Bounds
 from ..chain.chain import Chain
 from ..chain.life.rollback import rollback
 from ..chain.mend.mirror import Mirror, MirrorUpkeep
-from ..chain.mend.parity_folder import directory_of
 from ..chain.mend.protect import Protection, parse_redundancy, unprotect
 from ..chain.mend.repair import Repair, Salvage
+from ..chain.store.directory import as_directory
 from ..chain.store.opening import writable_store
 from ..container.system import Place
 from ..errors import ChainError
@@ -37,7 +37,7 @@ def protect(directory: Place, redundancy: str | None, files: int | None, remove:
     """
     if (redundancy is not None) + (files is not None) + remove != 1:
         raise click.UsageError("give one of --redundancy, --files and --remove")
-    store = directory_of(writable_store(directory))
+    store = as_directory(writable_store(directory), "parity")
     if remove:
         freed = unprotect(store)
         document = {"directory": str(directory), "removed": True, "bytes": freed}

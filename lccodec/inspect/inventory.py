@@ -65,7 +65,7 @@ class Source:
 
     def protected(self) -> frozenset[int]:
         """Return the steps whose files have parity that fits them."""
-        if self.kind == "file" or not isinstance(self.store, DirectoryStore):
+        if self.kind == "file":
             return frozenset()
         names = protected_names(self.store)
         return frozenset(step for step, name in self.steps.items() if name in names)
@@ -91,7 +91,7 @@ def open_source(path: Place) -> Source:
     if not source.steps:
         source.close()
         raise ArgumentError(store.nothing())
-    if isinstance(store, DirectoryStore):
+    if not store.far:
         check_own(_metadata(store, source.steps[max(source.steps)]), path)
     return source
 

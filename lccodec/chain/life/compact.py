@@ -315,14 +315,19 @@ def code_anew(
     if not steps:
         raise ChainError(store.nothing())
     held, pins, found = exact_step(store), store.pins(), dict[str, Guarantee]()
-    following = _state(store, list(steps)[1], held) if len(steps) > 1 else None
+    following: Any = None
+    if len(steps) > 1:
+        with open_known(store, list(steps)[1], held) as file:
+            following = file.state(dtype="bits")
     for done, old in enumerate(_states(store, steps, held), 1):
         known = {array.name: Assignment(array.role, array.why) for array in old.info.arrays}
         state = old.state()
         arrays = candidates(flatten(state), {}, {}, known)
         again = coded_again(arrays, policy, old.manifest, found, settles=settles)
+        # It was asked for exactly: at its save, which the metadata say, or by a pin since.
         is_exact = old.step in pins and not any(array.lossy for array in old.info.arrays)
-        noted, closes = with_promise(old.manifest.metadata, is_exact), done == len(steps)
+        noted = {**old.manifest.metadata, **({EXACT_KEY: "true"} if is_exact else {})}
+        closes = done == len(steps)
         save(old.step, state, noted, roles=known, following=following, again=again, closes=closes)
         following = None
         tell(done, len(steps))
@@ -369,16 +374,6 @@ def _states(store: Store, steps: Mapping[int, str], held: int | None) -> Iterato
             link = visit.left.link
             arrays = {name: value_or_raise(visit.arrays()[name]) for name in link.index_names}
             yield _OldState(visit.step, visit.info(), link.manifest, arrays)
-
-
-def with_promise(metadata: Mapping[str, str], is_pinned: bool) -> dict[str, str]:
-    """Return metadata that say if a step was asked for exactly: at its save, or by a pin since."""
-    return {**metadata, **({EXACT_KEY: "true"} if is_pinned else {})}
-
-
-def _state(store: Store, step: int, held: int | None) -> Any:
-    with open_known(store, step, held) as file:
-        return file.state(dtype="bits")
 
 
 def exact_step(store: Store) -> int | None:

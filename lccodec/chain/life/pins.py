@@ -38,7 +38,7 @@ from ..mend.protect import forget, renew
 from ..read.checkpoint import open_exact, open_step
 from ..save.settings import LOG
 from ..store.claim import Claim
-from ..store.directory import DirectoryStore, in_chain
+from ..store.directory import DirectoryStore, as_directory, in_chain
 from ..store.store import Store, WritableStore, checkpoint_name, pin_name, step_index
 
 #: The directory of the second names of links, in that of the chain.
@@ -137,11 +137,11 @@ def add_link(store: DirectoryStore, step: int, path: Path, metadata: Mapping[str
 
 def linked_steps(store: Store) -> set[int]:
     """Return the steps that links name which are still there."""
-    if not isinstance(store, DirectoryStore) or not (store.path / LINKS_NAME).is_dir():
+    if not store.has_folder(LINKS_NAME):
         return set()
     with (
         storage_errors("cannot list", store.path),
-        Folder(store.path, store.system) as folder,
+        Folder(as_directory(store, "a link").path, store.system) as folder,
         folder.inner(LINKS_NAME) as links,
     ):
         alive = [name.partition("-")[0] for name in links.names() if _lives(links, name)]

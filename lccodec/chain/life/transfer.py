@@ -22,16 +22,16 @@ from typing import NamedTuple, Self
 from ...constants import EXACT_NAME
 from ...container.bundle import BundledFile, BundleIndex, BundleWriter, check_index_size
 from ...container.checkpoint import CheckpointReader
-from ...container.folder import Folder, WholeFile, duplicate, remove_stale_temporaries
+from ...container.folder import remove_stale_temporaries
 from ...container.manifest import Parent
 from ...container.source import read_ahead
-from ...container.system import SYSTEM, checked_path, checked_place, storage_errors
+from ...container.system import checked_path, checked_place, storage_errors
 from ...errors import ArgumentError, ChainError, LccodecError, warn
 from ..mend.mirror import copy
 from ..progress import OnProgress, Progress, check_progress, counted, no_progress, telling
 from ..read.checkpoint import is_newest_exact, open_step
 from ..read.links import check_own, check_step, decoding_order
-from ..store.directory import DirectoryStore, in_chain, link_problem
+from ..store.directory import in_chain, link_problem
 from ..store.lineage import Lineage, remove_steps
 from ..store.opening import BundleStore, writable_store
 from ..store.store import Store, WritableStore, check_name, checkpoint_name, checkpoints_among, step_index
@@ -83,7 +83,7 @@ def _duplicate_all(store: Store, target: WritableStore, roots: Mapping[int, byte
     """
     names = {checkpoint_name(step): root for step, root in roots.items()}
     with storage_errors("cannot fork to", target.path):
-        if _is_same_place(store, target):  # steps that the fork does not need would go
+        if target.is_at(store.path):  # steps that the fork does not need would go
             raise ArgumentError(f"a fork needs a new directory; {target.path} holds the chain itself")
         target.make()
         target.remove_stale()
@@ -99,13 +99,7 @@ def _duplicate_all(store: Store, target: WritableStore, roots: Mapping[int, byte
                 held = "a chain" if checkpoints_among(there) else repr(name)
                 raise ArgumentError(f"a fork needs a new directory; {target.path} holds {held}")
         missing = [name for name in (*names, *([EXACT_NAME] if exact else [])) if name not in there]
-        if isinstance(store, DirectoryStore) and isinstance(target, DirectoryStore):
-            with Folder(target.path, target.system) as folder:
-                for name in missing:
-                    duplicate(store.path / name, folder, name)
-                    folder.sync()  # a child never comes without its parent
-            return
-        for name in missing:
+        for name in target.adopt(store, missing):
             receive_copy(target, store, name)
 
 
@@ -113,12 +107,6 @@ def receive_copy(target: WritableStore, store: Store, name: str) -> None:
     """Copy a file of a store into another as it is, whole or not at all, and verify it there."""
     with store.open(name) as reader:
         copy(reader, target, name, overwrite=False)
-
-
-def _is_same_place(store: Store, target: WritableStore) -> bool:
-    if isinstance(store, DirectoryStore) and isinstance(target, DirectoryStore):
-        return target.path.exists() and target.path.samefile(store.path)
-    return store.path == target.path
 
 
 def has_exact(store: Store, step: int | None) -> bool:
@@ -184,7 +172,6 @@ def write_bundle(
     """Copy the checkpoints of a store into one file; see `bundle`."""
     if in_chain(target):
         raise ArgumentError(f"{target} is a checkpoint of a chain: choose another name or directory")
-    system = store.system if isinstance(store, DirectoryStore) else SYSTEM
     listed = store.snapshot()
     found = listed.checkpoints()
     if not found:
@@ -197,8 +184,8 @@ def write_bundle(
     links: dict[int, _Link] = {}
     named: bytes | None = None  # the exact file of the last
     if target.parent.is_dir():
-        remove_stale_temporaries(target.parent, system)
-    with BundleWriter(target, system=system) as writer:
+        remove_stale_temporaries(target.parent, store.system)
+    with BundleWriter(target, system=store.system) as writer:
         for step in counted(chosen, tell, total):
             with listed.open(found[step]) as reader:
                 check_name(found[step], reader.manifest.step)
@@ -253,8 +240,7 @@ class _Link(NamedTuple):
     def of(cls, reader: CheckpointReader) -> Self:
         """Return the link of an open file."""
         check_step(reader)
-        manifest = reader.manifest
-        return cls(reader.name, reader.roots, manifest.parents, decoding_order(manifest))
+        return cls(reader.name, reader.roots, reader.manifest.parents, decoding_order(reader))
 
     def check(self, links: Mapping[int, _Link]) -> None:
         """Raise ``ChainError`` if a parent is missing among others, or is another."""
@@ -378,10 +364,8 @@ def _files_there(store: BundleStore, target: WritableStore) -> set[str]:
 
 
 def _copy(store: BundleStore, name: str, target: WritableStore) -> None:
-    """Copy a file of a bundle; what goes to a directory is verified when it is read."""
-    if not isinstance(target, DirectoryStore):
+    """Copy a file of a bundle; what does not go far is verified when it is read."""
+    if target.far:
         receive_copy(target, store, name)
-        return
-    with WholeFile(target.path / name, system=target.system) as file:
-        file.copy(store.source(name))
-        file.commit()
+    else:
+        target.receive(name, store.source(name), lambda _: None, overwrite=False)

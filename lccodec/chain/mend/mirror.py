@@ -381,8 +381,7 @@ class Mirror:
     @property
     def newest_arrived(self) -> int | None:
         """The newest step that is known to be there; ``None`` without any."""
-        arrived = Files(self._store, {name: (root, 0) for name, root in self._arrived.items()})
-        return max(arrived.checkpoints, default=None)
+        return max(checkpoints_among(self._arrived), default=None)
 
     def look(self) -> tuple[Files, Files, Difference]:
         """Compare the two, and note what is there; raise as `compare`."""

@@ -35,7 +35,6 @@ from ...container.parity import (
     blocks_offset,
     file_length,
     is_whole_block,
-    rank_of,
     read_block,
     read_index,
     read_layout,
@@ -43,7 +42,6 @@ from ...container.parity import (
 from ...container.source import FileSource
 from ...container.system import storage_errors
 from ...errors import (
-    ArgumentError,
     ChainError,
     ChecksumError,
     DataError,
@@ -54,23 +52,18 @@ from ...errors import (
 )
 from ...parity.code import Block, rebuild
 from ..read.checkpoint import is_newest_exact, is_unknown, may_be_replaced
-from ..store.directory import DirectoryStore
+from ..store.directory import DirectoryStore, as_directory
 from ..store.store import Store, checkpoint_name
 
 
-def home_of(store: DirectoryStore, name: str) -> tuple[DirectoryStore, str]:
+def home_of(store: Store, name: str) -> tuple[DirectoryStore, str]:
     """Return the chain that a file of a group belongs to, and its name there."""
+    above = as_directory(store, "parity")
     folder, _, own = name.rpartition("/")
-    return (DirectoryStore(store.path / folder, store.system), own) if folder else (store, own)
+    return (DirectoryStore(above.path / folder, above.system), own) if folder else (above, own)
 
 
-def above(store: DirectoryStore) -> DirectoryStore | None:
-    """Return the directory of the chains of ranks that a chain is one of; ``None`` if of none."""
-    path = store.path.resolve()
-    return None if rank_of(path.name) is None else DirectoryStore(path.parent, store.system)
-
-
-def homes_of(store: DirectoryStore, names: Iterable[str]) -> list[DirectoryStore]:
+def homes_of(store: Store, names: Iterable[str]) -> list[DirectoryStore]:
     """Return the chains that files of a group belong to, in one order, those that are there.
 
     Raises ``StorageError`` if the folder of a rank is a link.
@@ -116,23 +109,16 @@ class ParityGroup:
     is_complete: bool = True
 
 
-def directory_of(store: Store) -> DirectoryStore:
-    """Return a store as the directory that it is; raise ``ArgumentError`` for another store."""
-    if not isinstance(store, DirectoryStore):
-        raise ArgumentError(f"parity lies beside the files of a directory; {store.path} is none")
-    return store
-
-
 class ParityFolder:
-    """The parity files of a chain."""
+    """The parity files of a chain. Where no folders lie beside its files, there are none."""
 
-    def __init__(self, store: DirectoryStore) -> None:
-        self._store = store
-        self.path: Path = store.path / PARITY_FOLDER
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.path = Path(store.path) / PARITY_FOLDER
 
     def names(self) -> list[str]:
         """Return the names of the parity files, sorted. A directory that is a link is an error."""
-        if not self._store.has(PARITY_FOLDER):
+        if not self.store.has_folder(PARITY_FOLDER):
             return []
         with self._opened() as folder:
             return sorted(name for name in folder.names() if _NAME.fullmatch(name))
@@ -194,7 +180,7 @@ class ParityFolder:
 
     def make(self) -> None:
         """Make the directory if it is not there."""
-        with storage_errors("cannot make", self.path), Folder(self._store.path, self._store.system) as folder:
+        with storage_errors("cannot make", self.path), self._above() as folder:
             folder.make(PARITY_FOLDER)
             folder.sync()
 
@@ -209,26 +195,29 @@ class ParityFolder:
 
     def writer(self, name: str) -> WholeFile:
         """Return the writer of a parity file; it replaces one of that name."""
-        return WholeFile(self.path / name, overwrite=True, system=self._store.system)
+        return WholeFile(self.path / name, overwrite=True, system=self.store.system)
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove parity files, and the directory if it is empty then."""
-        if not self._store.has(PARITY_FOLDER):
+        if not self.store.has_folder(PARITY_FOLDER):
             return
         with storage_errors("cannot remove files of", self.path):
             with self._opened() as folder:
                 folder.remove(names)
                 is_empty = not folder.names()
             if is_empty:
-                with Folder(self._store.path, self._store.system) as above:
+                with self._above() as above:
                     above.remove_empty(PARITY_FOLDER)
                     above.sync()
+
+    def _above(self) -> Folder:
+        return Folder(as_directory(self.store, "parity").path, self.store.system)
 
     @contextmanager
     def _opened(self) -> Iterator[Folder]:
         with (
             storage_errors("cannot open", self.path),
-            Folder(self._store.path, self._store.system) as folder,
+            self._above() as folder,
             folder.inner(PARITY_FOLDER) as inner,
         ):
             yield inner
@@ -303,15 +292,10 @@ class GroupDamage:
     """
 
     def __init__(
-        self,
-        store: DirectoryStore,
-        folder: ParityFolder,
-        group: ParityGroup,
-        problems: Mapping[str, str],
-        stack: ExitStack,
+        self, folder: ParityFolder, group: ParityGroup, problems: Mapping[str, str], stack: ExitStack
     ) -> None:
         self.index, self.layout = group.index, group.index.layout
-        self._store = store
+        self._store = store = as_directory(folder.store, "parity")
         members = self.layout.members
         there = {i for i, member in enumerate(members) if store.has(member.name)}
         others = {i for i in there if self._is_other(members[i], members[i].name in problems)}
@@ -502,7 +486,7 @@ def damaged_among(store: Store, names: Iterable[str]) -> dict[str, str]:
     return problems
 
 
-def declared(store: DirectoryStore, name: str) -> tuple[bytes, int] | None:
+def declared(store: Store, name: str) -> tuple[bytes, int] | None:
     """Return the root that a file declares and its length; ``None`` if it has none."""
     try:
         return store.root(name)

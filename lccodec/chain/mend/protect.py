@@ -50,20 +50,18 @@ from ...errors import (
 )
 from ...parity.code import encode
 from ..behind import Change, Rounds
-from ..store.directory import DirectoryStore
+from ..store.directory import DirectoryStore, as_directory, parity_places
 from ..store.lineage import Lineage
 from ..store.store import Store, checkpoint_name, checkpoints_among
 from .parity_folder import (
     GroupDamage,
     ParityFolder,
     ParityGroup,
-    above,
     add_parity,
     bands,
     block_hashes,
     damaged_among,
     declared,
-    directory_of,
     locked_homes,
     read_band,
 )
@@ -412,24 +410,18 @@ def forget(store: Store, names: Iterable[str]) -> Redundancy | None:
     itself had; ``None`` if it had no parity of its own.
     """
     gone = set(names)
-    if not gone or not isinstance(store, DirectoryStore):
+    if not gone:
         return None
-    if (ranks := above(store)) is not None:
-        _forget(ranks, {f"{store.path.resolve().name}/{name}" for name in gone})
     redundancy = recorded(store)
-    _forget(store, gone)
+    for place, before in parity_places(store):
+        folder, theirs = ParityFolder(place), {f"{before}{name}" for name in gone}
+        groups = [
+            group
+            for group in folder.groups(bare=True)[0]
+            if any(member.name in theirs for member in group.index.layout.members)
+        ]
+        folder.remove(name for group in groups for name in group.names.values())
     return redundancy
-
-
-def _forget(store: DirectoryStore, gone: Collection[str]) -> None:
-    folder = ParityFolder(store)
-    groups, _ = folder.groups(bare=True)
-    folder.remove(
-        name
-        for group in groups
-        if any(member.name in gone for member in group.index.layout.members)
-        for name in group.names.values()
-    )
 
 
 def renew(
@@ -444,17 +436,15 @@ def renew(
     Where there is no parity, this does nothing. Of the chains of ranks in the folders of a
     directory, `make` is `protect_ranks`.
     """
-    if not isinstance(store, DirectoryStore):
-        return
     try:
         redundancy = recorded(store, of_ranks=of_ranks) if redundancy is None else redundancy
         if redundancy is not None:
-            make(store, redundancy)
+            make(as_directory(store, "parity"), redundancy)
     except (LccodecError, OSError) as error:
         warn(f"{store.path}: parity {'of the ranks ' if of_ranks else ''}could not be renewed: {error}")
 
 
-def recorded(store: DirectoryStore, *, of_ranks: bool = False) -> Redundancy | None:
+def recorded(store: Store, *, of_ranks: bool = False) -> Redundancy | None:
     """Return the redundancy that a chain is protected with; ``None`` without parity.
 
     With `of_ranks`, that of the chains of ranks in the folders of the directory.
@@ -463,21 +453,17 @@ def recorded(store: DirectoryStore, *, of_ranks: bool = False) -> Redundancy | N
     return next((redundancy_of(layout) for layout in layouts if layout.of_ranks == of_ranks), None)
 
 
-def protected_names(store: DirectoryStore) -> set[str]:
+def protected_names(store: Store) -> set[str]:
     """Return the names of files whose parity is there and fits. No bytes are verified."""
-    groups, _ = ParityFolder(store).groups(bare=True)
-    members = [m for group in groups if group.is_complete for m in group.index.layout.members]
-    if (ranks := above(store)) is not None:
-        groups, _ = ParityFolder(ranks).groups(bare=True)
-        folder = f"{store.path.resolve().name}/"
-        members += [
-            m._replace(name=m.name.removeprefix(folder))
-            for group in groups
-            if group.is_complete
-            for m in group.index.layout.members
-            if m.name.startswith(folder)
-        ]
-    return {m.name for m in members if declared(store, m.name) == (m.root, m.length)}
+    found = set[str]()
+    for place, before in parity_places(store):
+        groups, _ = ParityFolder(place).groups(bare=True)
+        members = [m for group in groups if group.is_complete for m in group.index.layout.members]
+        for member in members:
+            name = member.name.removeprefix(before)
+            if member.name.startswith(before) and declared(store, name) == (member.root, member.length):
+                found.add(name)
+    return found
 
 
 class ParityBehind:
@@ -490,7 +476,7 @@ class ParityBehind:
     def __init__(self, store: Store, redundancy: Redundancy | None, *, acts: bool = True) -> None:
         self._store, self._redundancy = store, redundancy
         if redundancy is not None:
-            directory_of(store)  # or it is refused
+            as_directory(store, "parity")  # or it is refused
         self.acts = acts or redundancy is not None
         self._rounds = Rounds(self._protect)
         self._gone: Redundancy | None = None
@@ -512,7 +498,7 @@ class ParityBehind:
         What is given back is verified, as far as a repair does before it writes.
         """
         with suppress(LccodecError):
-            return isinstance(self._store, DirectoryStore) and _from_parity(self._store, name)
+            return _from_parity(self._store, name)
         return False
 
     def close(self) -> None:
@@ -525,7 +511,7 @@ class ParityBehind:
         gone, self._gone = self._gone, None
         if redundancy := self._redundancy or gone:
             try:
-                protect(directory_of(self._store), redundancy)
+                protect(as_directory(self._store, "parity"), redundancy)
             except (LccodecError, OSError, MemoryError) as error:
                 self._failures.append(reason_of(error))
 
@@ -534,11 +520,8 @@ class ParityBehind:
             warn(f"{self._store.path}: saves are not protected: {self._failures.pop(0)}")
 
 
-def _from_parity(store: DirectoryStore, name: str) -> bool:
-    places = [(store, "")]
-    if (ranks := above(store)) is not None:
-        places.append((ranks, f"{store.path.resolve().name}/"))
-    places = [(place, before) for place, before in places if place.has(PARITY_FOLDER)]
+def _from_parity(store: Store, name: str) -> bool:
+    places = [(place, before) for place, before in parity_places(store) if place.has(PARITY_FOLDER)]
     if not places:
         return False
     needed = [name]
@@ -560,7 +543,7 @@ def _given_back(store: DirectoryStore, lost: Collection[str]) -> set[str]:
             continue
         problems = damaged_among(store, filter(store.has, members))
         with ExitStack() as stack:
-            damage = GroupDamage(store, folder, group, problems, stack)
+            damage = GroupDamage(folder, group, problems, stack)
             if not damage.is_stale and not damage.hopeless:
                 found |= {members[number] for number in damage.targets}
     return found & set(lost)

@@ -35,6 +35,7 @@ from ...container.source import FileSource
 from ...errors import ChainError, LccodecError, reason_of
 from ...parity.code import Block, encode
 from ..store.directory import DirectoryStore, inner_directories
+from ..store.store import Store
 from .parity_folder import ParityFolder, ParityGroup, block_hashes, declared, home_of, homes_of, read_band
 from .protect import Protection, Redundancy, damage, make_groups, members_of, renew
 
@@ -208,7 +209,7 @@ def remove_obsolete(
     )
 
 
-def renew_ranks(store: DirectoryStore, redundancy: Redundancy | None = None) -> None:
+def renew_ranks(store: Store, redundancy: Redundancy | None = None) -> None:
     """Protect the files of ranks that are not protected any more; an error is only a warning.
 
     Without parity of ranks, this does nothing.

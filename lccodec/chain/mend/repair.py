@@ -318,7 +318,7 @@ def repair(
             stack.enter_context(each.locked())
             each.remove_stale()
         found = _repair(store, mirrors, bounds, dry_run=False)
-    if not found.lost and isinstance(store, DirectoryStore):
+    if not found.lost:
         redundancy, of_ranks = recorded(store), recorded(store, of_ranks=True)
         ParityFolder(store).remove(found.parity)
         renew(store, redundancy)
@@ -328,17 +328,12 @@ def repair(
 
 def _rank_homes(store: Store) -> list[DirectoryStore]:
     """Return the chains of ranks that have parity in a directory, those that are there."""
-    if not isinstance(store, DirectoryStore):
-        return []
     groups = groups_of_ranks(ParityFolder(store))
     return homes_of(store, [member.name for group in groups for member in group.index.layout.members])
 
 
 def _repair(store: WritableStore, mirrors: Sequence[Store], bounds: Bounds, *, dry_run: bool) -> Repair:
-    if isinstance(store, DirectoryStore):
-        found = _from_parity(store, dry_run=dry_run)
-    else:
-        found = Repair((), damaged_files(store))
+    found = _from_parity(store, dry_run=dry_run)
     own = {name: text for name, text in found.lost.items() if "/" not in name}
     of_ranks = {name: text for name, text in found.lost.items() if name not in own}
     if mirrors:  # of the chain itself
@@ -356,7 +351,7 @@ def _repair(store: WritableStore, mirrors: Sequence[Store], bounds: Bounds, *, d
     return replace(found, mended=mended, lost={**lost, **of_ranks}, remade=made)
 
 
-def _from_parity(store: DirectoryStore, *, dry_run: bool) -> Repair:
+def _from_parity(store: Store, *, dry_run: bool) -> Repair:
     folder = ParityFolder(store)
     groups, errors = folder.groups()
     groups.sort(key=lambda group: group.index.layout.members[0].name)
@@ -369,7 +364,7 @@ def _from_parity(store: DirectoryStore, *, dry_run: bool) -> Repair:
     protected = set[str]()
     for group in groups:
         with ExitStack() as stack:
-            damage = GroupDamage(store, folder, group, problems, stack)
+            damage = GroupDamage(folder, group, problems, stack)
             if damage.is_stale:
                 stale.append(group.index.layout.group)
             else:

@@ -364,8 +364,11 @@ def _mean(lines: Sequence[_Line], names: Sequence[str], averaged: Collection[str
                 _add(sums, name, arrays[name], share)
         if line is not lines[-1]:
             arrays = {}  # the next line is decoded into memory of its own
-    for name, total in sums.items():
-        _round(total, arrays[name])
+    for name, total in sums.items():  # the mean is written over the decoded values
+        array = arrays[name]
+        with np.errstate(all="ignore"):
+            for part in slices(total.size, WIDE_PIECE):
+                array.bits[part] = unwork(total[part].astype(array.kind.work), array.kind)
     return arrays
 
 
@@ -381,10 +384,3 @@ def _add(sums: dict[str, Array], name: str, array: DecodedArray, share: float) -
                 sums[name][part] = values
             else:
                 total[part] += values
-
-
-def _round(total: Array, array: DecodedArray) -> None:
-    """Write a mean over the decoded values of an array."""
-    with np.errstate(all="ignore"):
-        for part in slices(total.size, WIDE_PIECE):
-            array.bits[part] = unwork(total[part].astype(array.kind.work), array.kind)

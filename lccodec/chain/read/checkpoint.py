@@ -137,7 +137,8 @@ class OpenCheckpoint:
         check_dtype(dtype)
         tree, scalars = self._manifest.tree, self._manifest.scalars
         if keys is None:
-            return unflatten(tree, [without_spare(a.array(dtype)) for a in self.decoded()], scalars)
+            whole = self.decode_some(range(len(self._manifest.arrays)))
+            return unflatten(tree, [without_spare(a.array(dtype)) for a in whole.values()], scalars)
         keys, rows = checked_keys(keys)
         arrays, values = select(tree, scalars, checked_names(keys))
         for name in rows:
@@ -196,24 +197,18 @@ class OpenCheckpoint:
 
         Each array is yielded once, and each frame that they need is decoded once.
         """
-        return self._replay(self._checked(indices))
-
-    def _checked(self, indices: Iterable[int]) -> list[int]:
         self._check_open()
         wanted, count = list(indices), len(self._manifest.arrays)
         for index in wanted:
             if type(index) is not int or not 0 <= index < count:
                 raise ArgumentError(f"an index must be the index of an array, below {count}; got {index!r}")
-        return wanted
-
-    def _replay(self, indices: list[int]) -> Decoding:
         if self.links[-1].far:
-            read_ahead(frames_ahead(self.links, indices))
+            read_ahead(frames_ahead(self.links, wanted))
         if self._decode is not None:
-            decoding = self._decode(self, indices)
+            decoding = self._decode(self, wanted)
         else:
-            decoding = replay(self.links, indices, self.together)
-        return watched(decoding, len(indices), self._progress) if self._progress else decoding
+            decoding = replay(self.links, wanted, self.together)
+        return watched(decoding, len(wanted), self._progress) if self._progress else decoding
 
     def decode_by(self, decode: Callable[[OpenCheckpoint, list[int]], Decoding]) -> None:
         """Let a function decode arrays, given this file and their indices, as `replay` does."""
@@ -335,7 +330,7 @@ def open_step(store: Store, step: int | None = None) -> OpenCheckpoint:
                 raise
             continue  # it was taken away after it was listed
         try:
-            file.check_name()
+            check_name(file.links[-1].place, file.links[-1].manifest.step)
         except BaseException:
             file.close()
             raise
@@ -504,9 +499,9 @@ class ExactFile(OpenCheckpoint):
         self, indices: Iterable[int], rows: Mapping[str, slice]
     ) -> tuple[dict[int, DecodedArray], dict[str, DecodedArray]]:
         """Return arrays and rows of others as decoded: all from here, or all from the history."""
-        wanted = self._checked(indices)
+        wanted = list(indices)
         try:
-            return dict(super()._replay(wanted)), dict(super().decode_rows(rows))
+            return dict(super().decode_each(wanted)), dict(super().decode_rows(rows))
         except (DataError, StorageError) as error:
             return dict(self._of_history(wanted, error)), dict(self._rows_of_history(rows, error))
 
@@ -523,11 +518,11 @@ class ExactFile(OpenCheckpoint):
             return
         yield from self._rows_of_history(left, failure)
 
-    def _replay(self, indices: list[int]) -> Decoding:
-        """Yield arrays; from the first one on that is damaged, those of the history."""
+    def decode_each(self, indices: Iterable[int]) -> Decoding:
+        """Yield arrays as decoded; from the first one on that is damaged, those of the history."""
         left = dict.fromkeys(indices)
         try:
-            for index, array in super()._replay(indices):
+            for index, array in super().decode_each(list(left)):
                 del left[index]
                 yield index, array
         except (DataError, StorageError) as error:
@@ -791,14 +786,16 @@ def find_exact(
     wanted = None if step is None else step_index(step)
     # Listed first: a save that comes in between has replaced the exact file by a newer one.
     newest = max(store.checkpoints(), default=None)
-    if not store.has(EXACT_NAME):
+    if not store.has(EXACT_NAME) or (wanted not in (None, newest) and store.exact_step() != wanted):
         return None, None
     try:
         file = open_exact(store, strict=strict)
     except (DataError, StorageError) as error:
-        if strict and wanted in (None, newest):
+        if wanted not in (None, newest):
+            return None, None
+        if strict:
             raise
-        return None, f"the exact file cannot be used: {error}" if wanted in (None, newest) else None
+        return None, f"the exact file cannot be used: {error}"
     found = file.links[-1].manifest.step or 0
     problem = None
     if newest is not None and found < newest and wanted in (None, newest):

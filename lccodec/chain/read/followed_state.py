@@ -29,7 +29,7 @@ import numpy as np
 from ...container.source import Source, read_ahead
 from ...element_table import ElementType
 from ...element_types import Array, components, element_type, from_components
-from ...errors import ArgumentError, ChainError, ChecksumError
+from ...errors import ArgumentError, ChainError, ChecksumError, DataError
 from ...frame.changed import may_tell
 from ...frame.content import array_sum
 from ...frame.decode import check_array_sum
@@ -45,9 +45,9 @@ from .replay import (
     DecodedArray,
     decoded_together,
     frames_of,
+    placed,
     replay,
     replay_each,
-    within_frame,
 )
 
 #: If at most one component in this many differs, changing only their places is faster than a copy.
@@ -193,8 +193,8 @@ class FollowedState:
         `links` are those behind its checkpoint, parents before their children.
         """
         there = links[0].parent.names if links[0].parent is not None else {}
-        needed = [*_closed(links, names), *_gone(links)]
-        return all(name in self.arrays for name in needed if name in there)
+        needed = {name for group in groups_of(links, names) for name in group} | _gone(links)
+        return self.arrays.keys() >= needed & there.keys()
 
     def prepare(
         self,
@@ -318,9 +318,11 @@ class FollowedState:
             if bits is not array.bits:
                 self.arrays[name] = DecodedArray(array.kind, array.shape, bits)
         stored = []
-        for number in frames.values():
-            with within_frame(link, number):
+        for name, number in frames.items():
+            try:
                 stored.append(link.frame(number))
+            except DataError as error:
+                raise placed(error, link, name) from None
         return ReadChanges(
             stored,
             [self.arrays[name].bits for name in frames],
@@ -434,11 +436,6 @@ def _gone(links: Sequence[Link]) -> set[str]:
     before = {id(link.names): link.names.keys() for link in links[:-1]}  # mostly one object
     before.pop(id(links[-1].names), None)
     return set().union(*before.values()) - links[-1].names.keys()
-
-
-def _closed(links: Sequence[Link], names: Iterable[str]) -> list[str]:
-    """Return arrays, and all that are decoded with them."""
-    return [name for group in groups_of(links, names) for name in group]
 
 
 _MAX_NAMES_SHOWN: Final = 5  # in one message

@@ -22,6 +22,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
+from itertools import repeat
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
@@ -145,7 +147,7 @@ class Link:
     def header(self, number: int) -> FrameHeader:
         """Return the header of a frame, with as many arrays as in the manifest. It is read once."""
         if number not in self._headers:
-            self._headers[number] = self.reader.of_frame(number, lambda: self._read_header(number))
+            self._headers[number] = self.reader.of_frame(number, partial(self._read_header, number))
         return self._headers[number]
 
     def _read_header(self, number: int) -> FrameHeader:
@@ -212,8 +214,9 @@ def check_depth(reader: CheckpointReader, interpolated: int) -> None:
         raise LimitError("LCC-LIM-10", reader.name, message)
 
 
-def decoding_order(manifest: Manifest) -> tuple[int, int]:
+def decoding_order(reader: CheckpointReader) -> tuple[int, int]:
     """Return what to sort checkpoints by so that parents come first (LCC-INT-02)."""
+    manifest = reader.manifest
     if manifest.later is None:
         return (0, manifest.step or 0)
     low, high = manifest.span
@@ -230,8 +233,9 @@ def open_links(reader: CheckpointReader, store: Store | None, opened: ExitStack)
     interpolated = 0
     while left:
         child = left.pop()
-        interpolated += child.manifest.later is not None
-        check_depth(reader, interpolated)
+        if child.manifest.later is not None:
+            interpolated += 1
+            check_depth(reader, interpolated)
         check_step(child)
         for parent in child.manifest.parents:
             if store is None:
@@ -246,7 +250,7 @@ def open_links(reader: CheckpointReader, store: Store | None, opened: ExitStack)
                 check_parent(child, parent, known.roots, known.manifest.step, checkpoint_name(parent.step))
             check_span(child, known)
     links: dict[int | None, Link] = {}
-    for each in sorted(readers.values(), key=lambda each: decoding_order(each.manifest)):
+    for each in sorted(readers.values(), key=decoding_order):
         links[each.manifest.step] = Link(each, *[links[parent.step] for parent in each.manifest.parents])
     return list(links.values())
 
@@ -341,7 +345,7 @@ def with_sources(link: Link, names: Iterable[str]) -> dict[str, None]:
 
 def member_names(link: Link, number: int) -> list[str]:
     """Return the names of the arrays of a frame, in its order."""
-    return [link.index_names[index] for index in link.members[number]]
+    return list(map(link.index_names.__getitem__, link.members[number]))
 
 
 def check_inherited(link: Link, name: str) -> None:
@@ -382,7 +386,9 @@ def fold(
     any more: then it may be used up. `known` has what is known of some links, by `id`; their
     parents need not be among `links`.
     """
-    users = Counter(id(above) for link in links for above in link.parents)
+    users = Counter[int]()
+    for link in links:
+        users.update(map(id, link.parents))
     made: dict[int, Made] = {}  # of links that others still need
     for link in links:
         if id(link) in known:
@@ -490,7 +496,7 @@ def form_of(link: Link, name: str) -> Form:
 def check_references(link: Link, number: int, found: Sequence[Form]) -> None:
     """Raise ``FormatError`` if references are not of the form of their frame (LCC-CHN-03)."""
     header = link.header(number)
-    if any(kind != header.kind for kind, _ in found) or tuple(shape for _, shape in found) != header.shapes:
+    if list(found) != list(zip(repeat(header.kind), header.shapes)):
         place = array_place(link, member_names(link, number)[0])
         raise FormatError("LCC-CHN-03", place, "not of the type and shape of the parent's array")
 

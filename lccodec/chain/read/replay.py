@@ -22,8 +22,9 @@ Source: SPEC 6, 9.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Container, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import MappingProxyType
@@ -87,6 +88,8 @@ def decoded_together(links: Sequence[Link]) -> list[list[int]]:
                     leader[find(link.index_names[index])] = first
         for name, (source, _) in link.copies.items():
             leader[find(name)] = find(source)
+    if not leader:
+        return [[index] for index in range(len(links[-1].index_names))]
     groups: dict[str, list[int]] = {}
     for index, name in enumerate(links[-1].index_names):
         groups.setdefault(find(name), []).append(index)
@@ -112,19 +115,21 @@ def needed(
     frames: dict[int, list[tuple[int, bool]]] = {}
     references: dict[int, list[str]] = {}
     copied: dict[int, list[str]] = {}
-    names: dict[int, dict[str, None]] = {id(link): {} for link in links}
+    names = defaultdict[int, dict[str, None]](dict)
     seen: dict[int, set[str]] = {}  # arrays that all children of a link have in frames
     for position in reversed(range(len(links))):
         link = links[position]
         if position in known:
             continue
-        own = names.pop(id(link))
+        own = names.pop(id(link), {})
         own.update(dict.fromkeys(wanted.get(position, ())))
         own = with_sources(link, own)
         numbers, inherited, broken, copies = part_arrays(link, own)
         if broken:
             raise next(iter(broken.values()))
-        newer = seen.pop(id(link), set()).difference(link.copies[name][0] for name in copies)
+        newer = seen.pop(id(link), set())
+        for name in copies:
+            newer.discard(link.copies[name][0])
         found, needed = [], dict.fromkeys(inherited)
         for number in numbers:
             members = member_names(link, number)
@@ -134,7 +139,7 @@ def needed(
             needed.update(dict.fromkeys(reference_names(link, number)))
         frames[id(link)], references[id(link)], copied[id(link)] = found[::-1], list(needed), copies
         for above in link.parents:
-            names[id(above)].update((name, None) for name in needed if name in above.names)
+            names[id(above)].update(dict.fromkeys(filter(above.names.__contains__, needed)))
             shown = newer if link.later is None else set[str]()
             seen[id(above)] = seen[id(above)] & shown if id(above) in seen else set(shown)
     return frames, references, copied
@@ -210,7 +215,7 @@ class Ranges:
             try:
                 decode_range(link.frame(number, verify=check), part, out, out, check_crc=check)
             except DataError as error:
-                raise self._placed(error, link) from None
+                raise placed(error, link, self.name) from None
         return array_sum(out, part.start * out.itemsize // 8)
 
     def verify(self) -> None:
@@ -224,11 +229,7 @@ class Ranges:
         try:
             check_array_sum(link.frame(number, verify=False), sum(sums))
         except DataError as error:
-            raise self._placed(error, link) from None
-
-    def _placed(self, error: DataError, link: Link) -> DataError:
-        """Return an error that names the file and the array."""
-        return error if error.where.startswith(link.place) else error.inside(array_place(link, self.name))
+            raise placed(error, link, self.name) from None
 
 
 def frames_ahead(
@@ -402,10 +403,14 @@ def replay(
     ready: dict[int, DecodedArray] = {}
     for index in wanted:
         if index not in ready:  # then it is the first of the next group
-            own = {names[each]: each for each in groups[id(together[index])]}
-            memory = {name: into[each] for name, each in own.items() if each in into}
+            own, memory = dict[str, int](), dict[str, Array]()
+            for each in groups[id(together[index])]:
+                own[names[each]] = each
+                if each in into:
+                    memory[names[each]] = into[each]
             ((_, found),) = replay_each(links, {len(links) - 1: list(own)}, memory)
-            ready.update((own[name], array) for name, array in found.items())
+            for name, array in found.items():
+                ready[own[name]] = array
         yield index, ready.pop(index)
 
 
@@ -479,19 +484,16 @@ def decode_frame(
             out = reference
         elif out is reference:  # another link needs it
             out = None
-    with within_frame(link, number):
+    try:
         bits = decode_components(link.frame(number), reference, out, check_sum=last)
+    except DataError as error:
+        raise placed(error, link, names[0]) from None
     return dict(zip(names, split(bits, header.kind, header.shapes), strict=True))
 
 
-@contextmanager
-def within_frame(link: Link, number: int) -> Iterator[None]:
-    """Let errors name the first array of a frame, if they do not begin with the file."""
-    try:
-        yield
-    except DataError as error:
-        where = array_place(link, member_names(link, number)[0])
-        raise error if error.where.startswith(link.place) else error.inside(where) from None
+def placed(error: DataError, link: Link, name: str) -> DataError:
+    """Return an error that names the (first) array of a frame, unless it begins with the file."""
+    return error if error.where.startswith(link.place) else error.inside(array_place(link, name))
 
 
 def copied(
@@ -588,8 +590,10 @@ def _verify(link: Link, parents: Sequence[Decoded], names: Sequence[str], found:
             for name in reference_names(link, number):
                 if name in failed:
                     raise failed[name]
-            with within_frame(link, number):
+            try:
                 link.frame(number)  # its hash is checked
+            except DataError as error:
+                raise placed(error, link, members[0]) from None
             header = link.header(number)
             found.verified.update((n, (header.kind, s)) for n, s in zip(members, header.shapes, strict=True))
         except LccodecError as error:

@@ -23,7 +23,7 @@ import numpy as np
 from ...container.source import read_ahead
 from ...element_table import ElementType
 from ...element_types import Array, rounded_copy
-from ...errors import ArgumentError, FormatError
+from ...errors import ArgumentError, DataError, FormatError
 from ...frame.decode import decode_range
 from ...frame.header import FrameHeader, Shape
 from ...frame.pieces import whole_blocks
@@ -37,7 +37,7 @@ from .links import (
     origin_of,
     value_or_raise,
 )
-from .replay import DecodedArray, replay, within_frame
+from .replay import DecodedArray, placed, replay
 
 #: Names of leaves; or a mapping of names to rows, where ``None`` is all of a leaf.
 Keys: TypeAlias = Iterable[str] | str | Mapping[str, slice | None]
@@ -257,11 +257,13 @@ def _decoded(
     reference = None if before is None else before.of(span)
     out = reference if before is not None and before.spare else None
     part = slice(span.start, span.stop)
-    with within_frame(link, need.frame):
+    try:
         pieces = link.part(need.frame, span.start, span.stop)
         begin = None if pieces is None else (pieces.component, pieces.offset)
         frame = link.frame(need.frame) if pieces is None else pieces
         bits = decode_range(frame, part, reference, out, check_crc=False, begin=begin)
+    except DataError as error:
+        raise placed(error, link, name) from None
     return _Part(header.kind, header.shapes[0], span, bits)
 
 

@@ -64,7 +64,7 @@ from ..read.checkpoint import OpenCheckpoint, open_name
 from ..read.links import Form, form_of
 from ..read.replay import DecodedArray
 from ..read.rows import Span, decode_span
-from ..store.directory import DirectoryStore
+from ..store.directory import DirectoryStore, as_directory
 from ..store.store import HASHES_FOLDER, Store, WritableStore, checkpoint_name
 from .plan import FramePlan, SavePlan
 from .reference import Latest, Reference
@@ -669,7 +669,7 @@ class HashReference(Reference):
     def __init__(self, store: WritableStore, heartbeat: Callable[[], None] = lambda: None) -> None:
         self._store, self._heartbeat = store, heartbeat
         self._keeps = True  # what is made of the files of a checkpoint
-        self._kept = HashFiles(store) if isinstance(store, DirectoryStore) else None
+        self._kept = HashFiles(as_directory(store, "a file of hashes")) if store.has_folders else None
         self._stored: HashedStep | None = None  # by the save that runs
         self._changes: dict[str, Array] = {}  # of the state that is saved, by name
 

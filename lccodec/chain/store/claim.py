@@ -26,9 +26,8 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -71,35 +70,32 @@ class Use:
         return not self._is_ended and self._process == os.getpid()
 
 
-class Uses:
-    """The uses of one claim."""
+class Hold(ABC):
+    """What this process holds to keep others away, under a key, and the claims that share it."""
 
-    def __init__(self) -> None:
-        self._begun: list[weakref.ref[Use]] = []
+    #: What a worker that saves for this process keeps open, if anything.
+    descriptor: int | None = None
+    #: Whether it is held still, as far as this process knows.
+    is_held = True
 
-    def __bool__(self) -> bool:
-        return any((use := each()) is not None and use.lasts for each in self._begun)
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+        self.claims = weakref.WeakSet[Claim]()
 
-    def begin(self, use: Use) -> None:
-        """Add a use, unless it is there already."""
-        lasting = [each for each in self._begun if (one := each()) is not None and one.lasts]
-        self._begun = lasting if any(each() is use for each in lasting) else [*lasting, weakref.ref(use)]
+    @abstractmethod
+    def give_up(self) -> None:
+        """Let others have it."""
+
+    def forget(self) -> None:
+        """Let go of a copy in a forked child; it is the parent's."""
+        return
 
 
-@dataclass(eq=False)
-class _Lock:
-    """A lock that this process holds, and the claims that share it."""
-
-    path: Path
-    descriptor: int
-    identity: _Identity
-    claims: weakref.WeakSet[DirectoryClaim] = field(default_factory=weakref.WeakSet)
-
+#: All that this process holds, by its key. Whoever changes it has the lock.
+HOLDS: Final = dict[Hashable, Hold]()
+_changing = threading.RLock()
 
 OTHERS: Final = "another Chain of this process"  # that holds a claim
-
-_held: dict[_Identity | None, _Lock] = {}
-_changing = threading.RLock()
 
 
 class HeldError(Exception):
@@ -113,12 +109,14 @@ class HeldError(Exception):
 class Claim(ABC):
     """A claim on a chain, which is taken before a save and kept; messages call it by its place."""
 
-    #: What a worker that saves for this process keeps open.
-    descriptors: Sequence[int] = ()
-
     def __init__(self, place: str) -> None:
         self._place = place
-        self.uses = Uses()
+        self._taken: list[Hold] = []  # more than one if the place was replaced by another
+        self._uses = weakref.WeakSet[Use]()
+
+    def __del__(self) -> None:
+        if getattr(self, "_taken", ()) and _changing is not None:  # which is gone at the end of a program
+            self._release()
 
     def take(self, use: Use, *, make: bool = False) -> None:
         """Take the claim, if it is not held already, and begin a use of it.
@@ -143,6 +141,11 @@ class Claim(ABC):
                 pause = error.pause
             time.sleep(pause)
 
+    @property
+    def is_used(self) -> bool:
+        """Whether somebody of this process saves by it."""
+        return any(use.lasts for use in self._uses)
+
     def release(self) -> None:
         """Release the claim. Releasing it again does nothing."""
         uninterrupted(self._release)
@@ -151,18 +154,57 @@ class Claim(ABC):
         """Make the place of the chain, if the claim lies there."""
         return
 
-    @abstractmethod
-    def _take(self, use: Use) -> None:
-        """Take the claim once; raise `HeldError` if somebody else has it."""
-
-    @abstractmethod
-    def _release(self) -> None:
-        """Release what is taken, if anything is."""
-
     @property
     @abstractmethod
+    def _key(self) -> Hashable:
+        """What tells what is to be held from all else that this process holds."""
+
+    @abstractmethod
+    def _hold(self) -> Hold | None:
+        """Return what this process holds now; ``None`` if there can be no claim.
+
+        Raises `HeldError` if another process has it. What is held stands in `HOLDS`.
+        """
+
+    @abstractmethod
+    def _used(self) -> HeldError:
+        """Return the error for a claim that another `Chain` of this process uses."""
+
+    def _take(self, use: Use) -> None:
+        """Take the claim once; raise `HeldError` if somebody else has it."""
+        with _changing:
+            known = HOLDS.get(self._key)
+            if known is not None and any(other.is_used for other in set(known.claims) - {self}):
+                raise self._used()
+            if not self.is_held and (hold := self._hold()) is not None:
+                hold.claims.add(self)
+                self._taken.append(hold)
+            self._uses.add(use)
+
+    def _release(self) -> None:
+        """Release all that no other claim of this process shares."""
+        with _changing:
+            for hold in self._taken:
+                hold.claims.discard(self)
+                if not hold.claims and HOLDS.get(hold.key) is hold:
+                    del HOLDS[hold.key]
+                    hold.give_up()
+            self._taken = []
+
+    @property
+    def descriptors(self) -> list[int]:
+        """What a worker that saves for this process keeps open."""
+        holds = [hold for hold in self._taken if HOLDS.get(hold.key) is hold]
+        return [hold.descriptor for hold in holds if hold.descriptor is not None]
+
+    @property
     def is_held(self) -> bool:
-        """Whether it is held."""
+        """Whether it is held at the place that is there now.
+
+        What is held of another one stays: a worker has it, too, and it may come back.
+        """
+        key = self._key
+        return any(each.key == key and HOLDS.get(key) is each and each.is_held for each in self._taken)
 
     @contextmanager
     def around_save(self) -> Iterator[None]:
@@ -190,22 +232,34 @@ class Claim(ABC):
                 self.release()
 
 
+class _Lock(Hold):
+    """A lock on a file."""
+
+    def __init__(self, path: Path, descriptor: int, identity: _Identity, system: System) -> None:
+        super().__init__(identity)
+        self.descriptor: int = descriptor
+        self._path, self._system = path, system
+
+    def give_up(self) -> None:
+        """Remove the file, and release the lock."""
+        with suppress(OSError):
+            if _identity(self._path) == self.key:
+                self._system.unlink(self._path)
+        with suppress(OSError):
+            self._system.close(self.descriptor)
+
+    def forget(self) -> None:
+        """Close the copy."""
+        with suppress(OSError):
+            os.close(self.descriptor)
+
+
 class DirectoryClaim(Claim):
     """A claim on a directory, by a lock on a file in it."""
 
     def __init__(self, directory: Path, system: System = SYSTEM) -> None:
         super().__init__(str(directory))
         self._path, self._system = directory / WRITER_NAME, system
-        self._locks: list[_Lock] = []  # more than one if the directory was replaced by another
-
-    def __del__(self) -> None:
-        if self._locks and _changing is not None:  # which is gone at the end of a program
-            self._release()
-
-    @property
-    def descriptors(self) -> Sequence[int]:  # type: ignore[override]  # a property is enough
-        """The descriptors of the lock, for a worker that saves for this process."""
-        return [lock.descriptor for lock in self._locks if _held.get(lock.identity) is lock]
 
     def _make(self) -> None:
         """Make the directory. Without one, nothing is held."""
@@ -213,47 +267,27 @@ class DirectoryClaim(Claim):
             with suppress(OSError):  # the save will say so
                 make_directory(self._path.parent, self._system)
 
-    def _take(self, use: Use) -> None:
-        """Begin to use the lock of the file; raise `HeldError` if somebody else does."""
-        with _changing:
-            known = _held.get(_identity(self._path))
-            if known is not None and any(other.uses for other in set(known.claims) - {self}):
-                raise HeldError(OTHERS, _SECONDS_TO_WAIT, _SECONDS_BETWEEN_ATTEMPTS)
-            if not WINDOWS and not self.is_held:  # Windows has no such locks
-                try:
-                    found = _lock_of(self._path, self._system)
-                except BlockingIOError:
-                    holder = _holder(self._path)
-                    raise HeldError(holder, _SECONDS_TO_WAIT, _SECONDS_BETWEEN_ATTEMPTS) from None
-                if found is not None:
-                    found.claims.add(self)
-                    self._locks.append(found)
-            self.uses.begin(use)
-
-    def _release(self) -> None:
-        """Release all locks that no other claim of this process shares."""
-        with _changing:
-            for lock in self._locks:
-                lock.claims.discard(self)
-                if not lock.claims and _held.get(lock.identity) is lock:
-                    _give_up(lock, self._system)
-            self._locks = []
-
     @property
-    def is_held(self) -> bool:
-        """Whether it has the lock of the file that is there now.
+    def _key(self) -> _Identity | None:
+        return _identity(self._path)
 
-        Where it has another one, that stays: a worker has it, too, and the file may come back.
-        """
-        identity = _identity(self._path)
-        return any(lock.identity == identity and _held.get(identity) is lock for lock in self._locks)
+    def _hold(self) -> Hold | None:
+        if WINDOWS:  # it has no such locks
+            return None
+        try:
+            return _lock_of(self._path, self._system)
+        except BlockingIOError:
+            raise HeldError(_holder(self._path), _SECONDS_TO_WAIT, _SECONDS_BETWEEN_ATTEMPTS) from None
+
+    def _used(self) -> HeldError:
+        return HeldError(OTHERS, _SECONDS_TO_WAIT, _SECONDS_BETWEEN_ATTEMPTS)
 
 
-def _lock_of(path: Path, system: System) -> _Lock | None:
+def _lock_of(path: Path, system: System) -> Hold | None:
     """Return a lock; ``None`` if there can be none. Raise BlockingIOError if another has it."""
     with _changing:
         for _ in range(_MAX_ATTEMPTS):
-            known = _held.get(_identity(path))
+            known = HOLDS.get(_identity(path))
             if known is not None:
                 return known
             descriptor = _opened(path, system)
@@ -267,7 +301,7 @@ def _lock_of(path: Path, system: System) -> _Lock | None:
                         warn(f"{path} was a second name of a file elsewhere, and is made anew")
                         continue
                     _sign(descriptor)
-                    lock = _held[identity] = _Lock(path, descriptor, identity)
+                    lock = HOLDS[identity] = _Lock(path, descriptor, identity, system)
                     descriptor = -1
                     return lock
                 # Another process has removed it between the two calls.
@@ -310,16 +344,6 @@ def _opened(path: Path, system: System) -> int:
     )
 
 
-def _give_up(lock: _Lock, system: System) -> None:
-    """Remove the file of a lock that is held, and release the lock."""
-    del _held[lock.identity]
-    with suppress(OSError):
-        if _identity(lock.path) == lock.identity:
-            system.unlink(lock.path)
-    with suppress(OSError):
-        system.close(lock.descriptor)
-
-
 def _sign(descriptor: int) -> None:
     """Write into a file who locks it."""
     with suppress(OSError):
@@ -352,20 +376,18 @@ def _identity_of(status: os.stat_result) -> _Identity:
 
 @atexit.register
 def _at_exit() -> None:
-    """Remove the files of all locks. Saves in the background are done: their end comes first."""
+    """Give up all that is held. Saves in the background are done: their end comes first."""
     with _changing:
-        for lock in list(_held.values()):
-            _give_up(lock, SYSTEM)
+        while HOLDS:
+            HOLDS.popitem()[1].give_up()
 
 
 def _after_fork() -> None:
-    """Close the copies of the locks in a child; they are the parent's."""
+    """Let go of the copies in a child; they are the parent's."""
     global _changing  # noqa: PLW0603 - a thread of the parent may have held it
     _changing = threading.RLock()
-    for lock in _held.values():
-        with suppress(OSError):
-            os.close(lock.descriptor)
-    _held.clear()
+    while HOLDS:
+        HOLDS.popitem()[1].forget()
 
 
 if hasattr(os, "register_at_fork"):

@@ -29,6 +29,7 @@ from ...container.folder import (
     sync_directory,
     temporary_name,
 )
+from ...container.parity import rank_of
 from ...container.source import FileSource, Source
 from ...container.system import SYSTEM, Place, System, storage_errors
 from ...errors import ArgumentError, DataError, FormatError, LccodecError, StorageError, warn
@@ -57,10 +58,10 @@ def in_order(names: Iterable[str]) -> list[tuple[str, int]]:
 
 
 class DirectoryShelf:
-    """What rollbacks have set aside of a directory; `chain` returns the store of another one."""
+    """What rollbacks have set aside of a directory."""
 
-    def __init__(self, path: Path, system: System, chain: Callable[[Path], WritableStore]) -> None:
-        self._path, self._system, self._chain = path, system, chain
+    def __init__(self, path: Path, system: System) -> None:
+        self._path, self._system = path, system
         self._base = path / ROLLED_BACK_NAME
 
     def _folder(self) -> Folder:
@@ -77,9 +78,9 @@ class DirectoryShelf:
         ):
             return [each for each in in_order(opened.names()) if _is_folder(opened, each[0])]
 
-    def chain(self, name: str) -> WritableStore:
+    def chain(self, name: str) -> DirectoryStore:
         """Return the chain that was set aside under a name."""
-        return self._chain(self._base / name)
+        return DirectoryStore(self._base / name, self._system)
 
     def add(self, step: int, files: Sequence[str], pins: Iterable[int]) -> str:
         """Make a directory of files and pins of a chain; return its name when it is durable."""
@@ -125,7 +126,7 @@ class DirectoryShelf:
             return False
         if os.path.samestat(aside.lstat(), here.lstat()):  # two names of one file
             return True
-        with self.chain(name).open(file) as left, self._chain(self._path).open(file) as right:
+        with self.chain(name).open(file) as left, DirectoryStore(self._path).open(file) as right:
             return bool(left.roots & right.roots)
 
     def put_back(self, name: str, file: str, *, overwrite: bool = False) -> None:
@@ -226,6 +227,7 @@ class DirectoryStore(WritableStore):
     """The files of a chain in a directory, which the first save makes."""
 
     path: Path
+    has_folders = True
 
     def __init__(self, path: Path, system: System = SYSTEM) -> None:
         super().__init__(path)
@@ -242,6 +244,10 @@ class DirectoryStore(WritableStore):
     def has(self, name: str) -> bool:
         """Return whether there is a file of that name; it may be a link that leads nowhere."""
         return os.path.lexists(self.place(name))
+
+    def is_at(self, place: Place) -> bool:
+        """Return whether a place is the directory, by whatever path."""
+        return isinstance(place, Path) and self.path.exists() and self.path.samefile(place)
 
     def source(self, name: str) -> FileSource:
         """Open a file for reads of ranges."""
@@ -292,6 +298,16 @@ class DirectoryStore(WritableStore):
             file.copy(source)
             file.commit(checked)
 
+    def adopt(self, store: Store, names: Sequence[str]) -> Sequence[str]:
+        """Give files of another directory second names, or copy them where there are no links."""
+        if not store.has_folders:
+            return names
+        with Folder(self.path, self.system) as folder:
+            for name in names:
+                duplicate(as_directory(store, "a second name").path / name, folder, name)
+                folder.sync()  # a child never comes without its parent
+        return ()
+
     def written(self, name: str) -> float:
         """Return when a file was written, in seconds since 1970."""
         with storage_errors("cannot look at", self.path / name):
@@ -317,7 +333,7 @@ class DirectoryStore(WritableStore):
 
     def shelf(self) -> DirectoryShelf:
         """Return what rollbacks have set aside in the directory."""
-        return DirectoryShelf(self.path, self.system, lambda path: DirectoryStore(path, self.system))
+        return DirectoryShelf(self.path, self.system)
 
     def remove_stale(self) -> None:
         """Remove the temporaries of writers that are gone."""
@@ -343,6 +359,19 @@ def as_directory(store: Store, what: str) -> DirectoryStore:
     if not isinstance(store, DirectoryStore):
         raise ArgumentError(f"{store.path}: {what} needs a directory on a disk")
     return store
+
+
+def parity_places(store: Store) -> list[tuple[DirectoryStore, str]]:
+    """Return where parity of a chain's files may lie, each with what is before their names there.
+
+    That is the chain itself, and the directory of the ranks if it is the chain of one.
+    """
+    if not store.has_folders:
+        return []
+    own = as_directory(store, "parity")
+    path = own.path.resolve()
+    ranks = [] if rank_of(path.name) is None else [(DirectoryStore(path.parent, own.system), f"{path.name}/")]
+    return [(own, ""), *ranks]
 
 
 def inner_directories(directory: Path) -> list[Path]:

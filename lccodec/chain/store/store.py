@@ -22,7 +22,7 @@ from ...constants import CHECKPOINT_SUFFIX, EXACT_NAME, MAX_STEP, PIN_SUFFIX
 from ...container.checkpoint import CheckpointReader, CheckpointWriter, exact_step, parent_steps, read_root
 from ...container.folder import is_temporary
 from ...container.source import Source
-from ...container.system import Place
+from ...container.system import SYSTEM, Place, System
 from ...errors import ArgumentError, ChainError, FormatError, LccodecError
 from .claim import Claim
 
@@ -46,7 +46,11 @@ def pin_name(step: int) -> str:
 
 def checkpoints_among(names: Iterable[str]) -> dict[int, str]:
     """Return the checkpoints among names, by rising step."""
-    return dict(sorted((int(match[1]), name) for name in names if (match := _CHECKPOINT.fullmatch(name))))
+    found = dict[int, str]()
+    for name in names:
+        if match := _CHECKPOINT.fullmatch(name):
+            found[int(match[1])] = name
+    return dict(sorted(found.items()))
 
 
 def is_checkpoint(name: str) -> bool:
@@ -87,11 +91,14 @@ class Store(ABC):
 
     Messages call the store by its `path`, and a file of it by this path and the file's own name.
     Where it is `far`, each call takes long, so that what will be read is better told before
-    (`ahead`). If it is `shared`, other processes see the same files.
+    (`ahead`). If it is `shared`, other processes see the same files. A directory on a disk
+    `has_folders`: parity, hashes and links can lie beside its files.
     """
 
     far = False
     shared = True
+    has_folders = False
+    system: System = SYSTEM  # what makes files on this machine of what is read here
 
     def __init__(self, path: Place) -> None:
         self.path = path
@@ -147,6 +154,14 @@ class Store(ABC):
     @abstractmethod
     def identity(self, name: str) -> tuple[int, ...]:
         """Return what tells a file from another that takes its name; errors are as for `source`."""
+
+    def has_folder(self, name: str) -> bool:
+        """Return whether a folder of that name lies beside the files."""
+        return self.has_folders and self.has(name)
+
+    def is_at(self, place: Place) -> bool:
+        """Return whether it is the store of a place."""
+        return self.path == place
 
     def open(self, name: str) -> CheckpointReader:
         """Open a checkpoint file or the exact file, or raise what is wrong with it."""
@@ -305,6 +320,10 @@ class WritableStore(Store):
         file, ``ArgumentError`` or ``ChainError`` if there is a file of that name, unless
         `overwrite` is set.
         """
+
+    def adopt(self, store: Store, names: Sequence[str]) -> Sequence[str]:  # noqa: ARG002 - of no use here
+        """Give files of another store second names here, one by one; return those to be copied."""
+        return names
 
     @abstractmethod
     def written(self, name: str) -> float:

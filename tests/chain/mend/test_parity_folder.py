@@ -13,16 +13,14 @@ import pytest
 from lccodec import ArgumentError, StorageError, bundle
 from lccodec.chain.mend.parity_folder import (
     ParityFolder,
-    above,
     bands,
-    directory_of,
     home_of,
     homes_of,
     locked_homes,
     make_home,
     read_band,
 )
-from lccodec.chain.store.directory import DirectoryStore
+from lccodec.chain.store.directory import DirectoryStore, as_directory, parity_places
 from lccodec.chain.store.opening import BundleStore
 from lccodec.container.parity import Layout, Member
 from lccodec.container.source import FileSource
@@ -82,9 +80,9 @@ def test_only_directories_have_parity(tmp_path: Path) -> None:
     bundle(tmp_path / "run", tmp_path / "run.lcc")
     with (
         BundleStore(tmp_path / "run.lcc") as store,
-        pytest.raises(ArgumentError, match=r"parity lies beside the files of a directory"),
+        pytest.raises(ArgumentError, match="parity needs a directory on a disk"),
     ):
-        directory_of(store)
+        as_directory(store, "parity")
 
 
 def layout_of(sizes: list[int], rows: int, aligned: bool, block: int = 512) -> Layout:
@@ -146,8 +144,10 @@ def test_the_directory_of_ranks(
     (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / name)
     for path in (tmp_path / name, Path()):
-        found = above(DirectoryStore(path))
-        assert (found and found.path) == (tmp_path.resolve() if is_one else None)
+        own, *ranks = parity_places(store := DirectoryStore(path))
+        expected = [(tmp_path.resolve(), f"{name}/")] if is_one else []
+        assert own == (store, "")
+        assert [(found.path, before) for found, before in ranks] == expected
 
 
 def test_folders_are_made_and_links_are_refused(tmp_path: Path) -> None:

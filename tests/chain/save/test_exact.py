@@ -18,7 +18,7 @@ import pytest
 import lccodec
 from lccodec import ArgumentError, Chain, ChainError, DataError, LccodecWarning, StorageError, validate
 from lccodec.chain.read.checkpoint import open_exact_of, open_newest, with_exact
-from lccodec.chain.store.claim import _held
+from lccodec.chain.store.claim import HOLDS
 from lccodec.chain.store.directory import DirectoryStore, describe_exact
 from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.checkpoint import CheckpointWriter, open_checkpoint
@@ -548,8 +548,8 @@ def test_a_kill_at_every_operation_of_a_save(chain: Chain) -> None:
             copy.save(3, STATES[3])
         for descriptor in system.descriptors:
             os.close(descriptor)  # as the end of the process does
-        for lock in [lock for lock in _held.values() if lock.descriptor in system.descriptors]:
-            del _held[lock.identity]
+        for lock in [lock for lock in HOLDS.values() if lock.descriptor in system.descriptors]:
+            del HOLDS[lock.key]
         exact.add((copy.steps[-1], lccodec.load_file(copy.directory / EXACT)["epoch"]))
         check_directory(copy.directory, 2, 3, saved=False)
         if position > len(system.log):

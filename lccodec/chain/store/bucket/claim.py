@@ -19,7 +19,6 @@ All `Chain` objects of a process share one lease. As on a disk, one of them uses
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import platform
@@ -27,14 +26,13 @@ import re
 import secrets
 import threading
 import time
-import weakref
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from ....errors import StorageError
-from ..claim import OTHERS, Claim, HeldError, Use
+from ..claim import HOLDS, OTHERS, Claim, HeldError, Hold
 from .backend import ExistsError, MissingError, PatientBackend
 from .keys import Object
 
@@ -193,16 +191,21 @@ def _is_alive(pid: int) -> bool:
     return status.rpartition(")")[2].split()[0] not in ("Z", "X")
 
 
-@dataclass(eq=False)
-class _Shared:
-    """The lease of this process on a chain, and the claims that share it."""
+class _LeaseHold(Hold):
+    """The lease of this process on a chain."""
 
-    lease: Lease
-    claims: weakref.WeakSet[BucketClaim] = field(default_factory=weakref.WeakSet)
+    def __init__(self, place: str, lease: Lease) -> None:
+        super().__init__(place)
+        self.lease = lease
 
+    @property
+    def is_held(self) -> bool:  # type: ignore[override]  # it may be lost
+        """Whether the lease is held, as far as this process knows."""
+        return self.lease.is_held
 
-_shared: dict[str, _Shared] = {}
-_changing = threading.RLock()
+    def give_up(self) -> None:
+        """Release the lease."""
+        self.lease.release()
 
 
 class BucketClaim(Claim):
@@ -211,60 +214,19 @@ class BucketClaim(Claim):
     def __init__(self, backend: PatientBackend, place: str) -> None:
         super().__init__(place)
         self._backend = backend
-        self._taken: _Shared | None = None
-
-    def __del__(self) -> None:
-        if getattr(self, "_taken", None) is not None:
-            self._release()
 
     @property
-    def is_held(self) -> bool:
-        """Whether the lease is held, as far as this process knows."""
-        return self._taken is not None and self._taken.lease.is_held
+    def _key(self) -> str:
+        return self._place
 
-    def _take(self, use: Use) -> None:
-        """Begin to use the lease; raise `LeasedError` if somebody else does."""
-        with _changing:
-            shared = self._taken or _shared.get(self._place)
-            if shared is None or _shared.get(self._place) is not shared:  # also after a fork
-                shared = _shared[self._place] = _Shared(Lease(self._backend, WRITER_FOLDER))
-                self._taken = None
-            if any(other.uses for other in set(shared.claims) - {self}):
-                raise HeldError(OTHERS, _SECONDS_FOR_OTHERS, _SECONDS_BETWEEN_ATTEMPTS)
-            if not shared.lease.is_held:
-                shared.lease.try_take()
-            shared.claims.add(self)
-            self._taken = shared
-            self.uses.begin(use)
+    def _hold(self) -> Hold:
+        """Return the lease, which remembers what it has seen of others; raise `LeasedError`."""
+        hold = HOLDS.get(self._place)
+        if not isinstance(hold, _LeaseHold):
+            hold = HOLDS[self._place] = _LeaseHold(self._place, Lease(self._backend, WRITER_FOLDER))
+        if not hold.lease.is_held:
+            hold.lease.try_take()
+        return hold
 
-    def _release(self) -> None:
-        """Release the lease, if no other claim of this process shares it."""
-        with _changing:
-            taken = self._taken
-            if taken is None:
-                return
-            taken.claims.discard(self)
-            if not taken.claims:
-                if _shared.get(self._place) is taken:
-                    del _shared[self._place]
-                taken.lease.release()
-            self._taken = None
-
-
-@atexit.register
-def _at_exit() -> None:
-    """Release all leases. Saves in the background are done: their end comes first."""
-    with _changing:
-        for shared in list(_shared.values()):
-            shared.lease.release()
-
-
-def _after_fork() -> None:
-    """Forget the leases in a child; they are the parent's."""
-    global _changing  # noqa: PLW0603 - a thread of the parent may have held it
-    _changing = threading.RLock()
-    _shared.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    def _used(self) -> HeldError:
+        return HeldError(OTHERS, _SECONDS_FOR_OTHERS, _SECONDS_BETWEEN_ATTEMPTS)

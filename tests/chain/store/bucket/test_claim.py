@@ -17,6 +17,7 @@ from lccodec.chain.store.bucket import claim as module
 from lccodec.chain.store.bucket.backend import PatientBackend
 from lccodec.chain.store.bucket.claim import Lease, LeasedError, Terms
 from lccodec.chain.store.bucket.store import connect
+from lccodec.chain.store.claim import HOLDS
 from lccodec.container.system import Address
 from lccodec.errors import ChainError
 
@@ -60,18 +61,18 @@ def test_chains_of_one_process_take_turns(place: str) -> None:
         for step, state in enumerate(states):
             (one, two)[step % 2].save(step, state)
     assert_restores(lccodec.Chain(place), states, range(len(states)))
-    assert place not in module._shared
+    assert place not in HOLDS
 
 
 def test_a_released_lock_is_taken_again(place: str) -> None:
     chain = lccodec.Chain(place)
     chain.save(0, walk(1)[0])
-    assert place in module._shared
+    assert place in HOLDS
     chain.release_lock()
-    assert place not in module._shared
+    assert place not in HOLDS
     chain.save(1, walk(2)[1])
     chain.close()
-    assert place not in module._shared
+    assert place not in HOLDS
 
 
 STILL = Terms(renewed=600.0)  # a holder that gives no sign of life
