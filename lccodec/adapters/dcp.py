@@ -138,7 +138,7 @@ _VERSION: Final = 1
 class Location:
     """The directory of a checkpoint. Every save and load can change it.
 
-    In the list of base classes it stands before DCP's own, whose abstract methods it provides.
+    It stands before DCP's own base classes, whose abstract methods it provides.
     """
 
     def __init__(self, path: StrPath) -> None:
@@ -177,8 +177,7 @@ class Location:
 class RankFile:
     """The file of a rank, relative to the directory of the chains, and its root hash.
 
-    `whole` is the name and the root hash of a second file, beside the record, with the same state
-    bit for bit. It needs no chain.
+    `whole` has name and root of a second file, beside the record, with the same state bit for bit.
     """
 
     file: str
@@ -568,10 +567,10 @@ def _sums(left: Sequence[int], right: Sequence[int]) -> list[int]:
 
 
 def torch_bytes(value: Any) -> io.BytesIO:
-    """Return a value as the bytes that planners read. They are not stored anywhere.
+    """Return a value as the bytes that planners read.
 
-    A class that was made when the value was loaded has no name to which a pickle could refer: then
-    the bytes only name a value of this process.
+    A class that was made at the load has no name for a pickle: then the bytes name a value of this
+    process.
     """
     data: io.BytesIO = io.BytesIO()
     try:
@@ -841,7 +840,7 @@ def item_roles(
 def stored_value(planner: SavePlanner, item: WriteItem) -> Value:
     """Return what a planner saves as an item that is not a tensor, to be stored in the record.
 
-    DCP's own planner has the object. What another one makes is read by torch's weights-only loader.
+    DCP's own planner has the object; what another one makes is read by torch's weights-only loader.
     An ``ArgumentError`` says why only a pickle can express it.
     """
     own, methods = DefaultSavePlanner, ("resolve_data", "transform_object")

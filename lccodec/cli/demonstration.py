@@ -47,8 +47,7 @@ from ..inspect.report import document
 from ..printable import printable
 from ..table import size_text
 from . import render
-from .parameters import NEW
-from .program import say, verb
+from .program import NEW, say, verb
 from .render import Table
 
 SAVE_EVERY: Final = 4  # iterations

@@ -33,8 +33,7 @@ from ..policy.presets import POLICIES
 from ..printable import printable
 from ..table import ranges_text
 from . import render
-from .parameters import FILE_OR_FOLDER, PLACE, STEP, chain_argument, hindsight_option
-from .program import say, say_result, verb
+from .program import FILE_OR_FOLDER, PLACE, STEP, chain_argument, hindsight_option, say, say_result, verb
 
 
 def pruning_text(pruning: Pruning, dry_run: bool) -> str:

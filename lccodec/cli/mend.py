@@ -14,15 +14,24 @@ from ..chain.chain import Chain
 from ..chain.life.rollback import rollback
 from ..chain.mend.mirror import Mirror, MirrorUpkeep
 from ..chain.mend.parity_folder import directory_of
-from ..chain.mend.protect import Protection, parse_redundancy, unprotect
+from ..chain.mend.protect import parse_redundancy, unprotect
 from ..chain.mend.repair import Repair, Salvage
 from ..chain.store.opening import writable_store
 from ..container.system import Place
 from ..errors import ChainError
 from ..printable import printable
 from . import render
-from .parameters import FILE_OR_FOLDER, NEW, PLACE, bounds_options, chain_argument, threads_option
-from .program import say_result, tell, verb
+from .program import (
+    FILE_OR_FOLDER,
+    NEW,
+    PLACE,
+    bounds_options,
+    chain_argument,
+    say_result,
+    tell,
+    threads_option,
+    verb,
+)
 
 
 @verb
@@ -44,17 +53,13 @@ def protect(directory: Place, redundancy: str | None, files: int | None, remove:
         say_result(as_json, document, f"parity removed: {freed:,} bytes")
         return
     protection = protect_together(directory, parse_redundancy(redundancy if files is None else files))
-    say_result(as_json, {"directory": str(directory), **asdict(protection)}, _protection_text(protection))
-
-
-def _protection_text(protection: Protection) -> str:
     lines = [
         f"{len(protection.files)} files of {protection.bytes:,} bytes are protected"
         f" ({protection.redundancy}), in {protection.groups} groups,"
-        f" by {protection.parity_bytes:,} bytes of parity"
+        f" by {protection.parity_bytes:,} bytes of parity",
+        *(f"{name}: not protected: {printable(text)}" for name, text in protection.unprotected.items()),
     ]
-    lines += [f"{name}: not protected: {printable(text)}" for name, text in protection.unprotected.items()]
-    return "\n".join(lines)
+    say_result(as_json, {"directory": str(directory), **asdict(protection)}, "\n".join(lines))
 
 
 @verb

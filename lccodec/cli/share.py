@@ -21,8 +21,18 @@ from ..container.system import Place
 from ..errors import ChainError
 from ..printable import printable
 from . import render
-from .parameters import CHAIN_OR_FILE, FILE, NEW, PLACE, STEP, chain_argument, history_option
-from .program import say_result, tell, verb
+from .program import (
+    CHAIN_OR_FILE,
+    FILE,
+    NEW,
+    PLACE,
+    STEP,
+    chain_argument,
+    history_option,
+    say_result,
+    tell,
+    verb,
+)
 
 
 @verb

@@ -23,8 +23,11 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+import numpy as np
+
 from ..container.manifest import UNKNOWN
 from ..container.tree import unescaped
+from ..element_types import Array
 from ..policy.roles import Role
 from .report import ArrayRow, Checkpoint, Flag, Series, Verdict
 
@@ -282,7 +285,7 @@ _EARLIER_MOVES: Final = 4  # changes before, at least
 _RECENT_MOVES: Final = 12
 _MOVES_BEFORE: Final = 3  # what shifts is above each of so many numbers before
 _MOVE_SPREADS: Final = 4  # and by more than so many times the median of recent changes
-_LEAST_MOVE_FACTOR: Final = 1.5
+_LEAST_RISE: Final = math.log(1.5)
 _LEAST_ARRAYS: Final = 3
 
 
@@ -332,11 +335,11 @@ def shifts(
     for role, figure in _FIGURES.items():
         chosen = [place for place, row in enumerate(rows) if row.role == role]
         places = [i for i, interval in enumerate(intervals) if figure != "movement" or interval == usual]
-        logarithms = [[_log(figures[figure][row][place]) for row in chosen] for place in places]
-        for place, rises in _rises(logarithms):
-            own = [rows[row] for row, rise in zip(chosen, rises, strict=True) if _counts(rise)]
-            some = [rise for rise in rises if rise is not None]
-            jumps.append(Shift(role, places[place], math.exp(statistics.median(some)), own, len(some)))
+        values = np.array([[figures[figure][row][place] for row in chosen] for place in places], float)
+        for place, rises in _rises(values):
+            own = [rows[row] for row, rise in zip(chosen, rises, strict=True) if rise > _LEAST_RISE]
+            some = _known(rises)
+            jumps.append(Shift(role, places[place], math.exp(np.median(some)), own, some.size))
             break
     return jumps
 
@@ -351,47 +354,32 @@ def shift_flags(jumps: Sequence[Shift], steps: Sequence[int]) -> list[Flag]:
     return flags
 
 
-def _counts(rise: float | None) -> bool:
-    return rise is not None and rise > math.log(_LEAST_MOVE_FACTOR)
+def _rises(values: Array) -> Iterator[tuple[int, Array]]:
+    """Yield places at which most arrays, in columns, rise far above their noise.
 
-
-def _log(value: float | None) -> float | None:
-    return math.log(value) if value and math.isfinite(value) else None
-
-
-def _rises(logarithms: Sequence[Sequence[float | None]]) -> Iterator[tuple[int, list[float | None]]]:
-    """Yield places at which most arrays rise far above their noise, and how far each."""
-    changes = [
-        statistics.median(abs(change) for change in steps_apart) if steps_apart else None
-        for steps_apart in (_known(_differences(then, now)) for then, now in pairwise(logarithms))
-    ]
+    Also how far the logarithm of each rises; NaN where it is not known.
+    """
+    with np.errstate(all="ignore"):
+        logarithms = np.log(values)
+    logarithms[~np.isfinite(logarithms)] = np.nan
+    apart = map(_known, np.abs(np.diff(logarithms, axis=0)))
+    changes = np.array([np.median(known) if known.size else np.nan for known in apart])
     for place in range(_EARLIER_MOVES + 1, len(logarithms)):
-        recent = [x for x in changes[max(place - 1 - _RECENT_MOVES, 0) : place - 1] if x is not None]
-        rises = _differences(_highest(logarithms[place - _MOVES_BEFORE : place]), logarithms[place])
+        recent = _known(changes[max(place - 1 - _RECENT_MOVES, 0) : place - 1])
+        rises = logarithms[place] - np.fmax.reduce(logarithms[place - _MOVES_BEFORE : place])
         known = _known(rises)
-        if len(recent) < _EARLIER_MOVES or len(known) < _LEAST_ARRAYS:
+        if recent.size < _EARLIER_MOVES or known.size < _LEAST_ARRAYS:
             continue
-        if statistics.median(known) > max(
-            _MOVE_SPREADS * statistics.median(recent), math.log(_LEAST_MOVE_FACTOR)
-        ):
+        if np.median(known) > max(_MOVE_SPREADS * np.median(recent), _LEAST_RISE):
             yield place, rises
 
 
-def _differences(then: Sequence[float | None], now: Sequence[float | None]) -> list[float | None]:
-    pairs = zip(then, now, strict=True)
-    return [None if a is None or b is None else b - a for a, b in pairs]
+def _known(numbers: Array) -> Array:
+    known: Array = numbers[~np.isnan(numbers)]
+    return known
 
 
-def _known(numbers: Sequence[float | None]) -> list[float]:
-    return [x for x in numbers if x is not None]
-
-
-def _highest(rows: Sequence[Sequence[float | None]]) -> list[float | None]:
-    return [max((x for x in column if x is not None), default=None) for column in zip(*rows, strict=True)]
-
-
-_MAX_NAMES: Final = 3
-_MOMENT_ROLES: Final = ("first_moment", "second_moment")
+_MOMENTS: Final[tuple[Role, ...]] = ("first_moment", "second_moment")
 
 
 def change_flags(
@@ -418,7 +406,7 @@ def change_flags(
     flags = []
     for step, new, gone in changes:
         sentence = _changes_sentence(list(map(unescaped, new)), list(map(unescaped, gone)))
-        if all((roles or {}).get(name) in _MOMENT_ROLES for name in (*new, *gone)):
+        if all((roles or {}).get(name) in _MOMENTS for name in (*new, *gone)):
             weights = [name for name, role in (roles or {}).items() if role == "weight"]
             parts = [
                 f"{_are(_kinds(names, [*others, *weights]))} {word}"
@@ -431,10 +419,10 @@ def change_flags(
 
 
 def _changes_sentence(new: Sequence[str], gone: Sequence[str]) -> str:
-    parts = [f"{_arrays(new)} new ({_shortened_list(_apart(new, gone))})"] if new else []
+    parts = [f"{_arrays(new)} new ({_listed(_apart(new, gone))})"] if new else []
     if gone:
         count = _arrays(gone) if not new else f"{len(gone):,} {'is' if len(gone) == 1 else 'are'}"
-        parts.append(f"{count} gone ({_shortened_list(_apart(gone, new))})")
+        parts.append(f"{count} gone ({_listed(_apart(gone, new))})")
     return f"{' and '.join(parts)}."
 
 
@@ -464,15 +452,10 @@ def _arrays(names: Sequence[str]) -> str:
 
 def _are(names: Sequence[str]) -> str:
     """Return names as the subject of a sentence, with its verb."""
-    shown = list(map(unescaped, names[:_MAX_NAMES]))
+    shown = list(map(unescaped, names[:_NAMED]))
     if more := len(names) - len(shown):
         shown.append(f"{more:,} more")
     return f"{', '.join(shown[:-1])}{' and ' if shown[1:] else ''}{shown[-1]} {'are' if shown[1:] else 'is'}"
-
-
-def _shortened_list(names: Sequence[str]) -> str:
-    more = f", and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
-    return ", ".join(names[:_MAX_NAMES]) + more
 
 
 _ORDER: Final = {"error": 0, "warning": 1, "note": 2}
@@ -546,8 +529,8 @@ def array_flags(
     `shifted` has the steps at which most weights move farther, and how many times as far. There,
     only weights that move much farther than these are flagged.
     """
-    moving = _moving(rows, figures["movement"], len(steps))
     weights = [x for row, x in zip(rows, figures["movement"], strict=True) if row.role == "weight"]
+    moving = [any(series[i] for series in weights) for i in range(len(steps))]
     findings: list[Finding] = []
     for index, row in enumerate(rows):
         own = {name: series[index] for name, series in figures.items()}
@@ -566,12 +549,6 @@ def in_order(flags: Sequence[Flag]) -> list[Flag]:
         return _ORDER[flag.severity], math.inf if flag.step is None else flag.step, rank
 
     return sorted(flags, key=key)
-
-
-def _moving(rows: Sequence[ArrayRow], movement: Sequence[Series], count: int) -> list[bool]:
-    """Return for each step whether any weight moves."""
-    weights = [series for row, series in zip(rows, movement, strict=True) if row.role == "weight"]
-    return [any(series[i] for series in weights) for i in range(count)]
 
 
 def _not_finite(row: ArrayRow, steps: Sequence[int], counts: Series) -> Iterator[Finding]:
@@ -712,7 +689,6 @@ _OF_FILES: Final = ("missing", "damaged", "coarse")  # flags that say nothing of
 
 #: Errors up to so many movements are usual for policies that keep a history of a run.
 _USUAL_OF_MOVEMENT: Final = 1.0
-_MOMENTS: Final[tuple[Role, ...]] = ("first_moment", "second_moment")
 
 
 def verdict(
@@ -736,9 +712,15 @@ def verdict(
     texts = [_sentence(flag, first) for flag in told]
     if rest := len(grave) - len(told):
         texts.append(f"{rest} more finding{'s' if rest > 1 else ''}.")
+    if first is None:
+        since, what = "", "this"
+    elif first.since is None:
+        since, what = f" from {first.when} on", first.when
+    else:
+        since, what = f" {first.when}", f"what happened {first.when}"
     if grave[0].severity == "error":
-        return Verdict("broken", f"Broken{_from(first)}: {' '.join(texts)}")
-    return Verdict("look", f"Look at {_what(first)}: {' '.join(texts)}")
+        return Verdict("broken", f"Broken{since}: {' '.join(texts)}")
+    return Verdict("look", f"Look at {what}: {' '.join(texts)}")
 
 
 def _told(grave: Sequence[Flag], first: Flag | None) -> list[Flag]:
@@ -758,18 +740,6 @@ def _told(grave: Sequence[Flag], first: Flag | None) -> list[Flag]:
     return sorted(told, key=lambda flag: -1 if flag.step is None or flag.kind in _OF_FILES else flag.step)
 
 
-def _from(first: Flag | None) -> str:
-    if first is None:
-        return ""
-    return f" from {first.when} on" if first.since is None else f" {first.when}"
-
-
-def _what(first: Flag | None) -> str:
-    if first is None:
-        return "this"
-    return first.when if first.since is None else f"what happened {first.when}"
-
-
 def _sentence(flag: Flag, first: Flag | None) -> str:
     """Return what a flag says; with its steps, if the beginning of the verdict has others."""
     if not flag.when or (first is not None and flag.when == first.when):
@@ -778,7 +748,7 @@ def _sentence(flag: Flag, first: Flag | None) -> str:
 
 
 def _lost(checkpoints: Sequence[Checkpoint]) -> str:
-    """Return what restored weights lose in the middle of the saves, if any does."""
+    """Return what restored weights lose in the middle of the saves, and moments more than usual."""
     figures = [checkpoint.figures.get("weight", UNKNOWN) for checkpoint in checkpoints]
     moved = [own.error_in_movements for own in figures if own.error_in_movements and own.error]
     spread = [own.error_in_spreads for own in figures if own.error_in_spreads]
@@ -790,14 +760,10 @@ def _lost(checkpoints: Sequence[Checkpoint]) -> str:
         word = ", as usual" if middle <= _USUAL_OF_MOVEMENT else ", more than usual"
         parts.append(f"{middle:.2g} of what they move between saves")
     told = f" Restored weights are off by {', or '.join(parts)}{word}." if parts else ""
-    return told + "".join(map(_moments_lost, _MOMENTS, [checkpoints] * len(_MOMENTS)))
-
-
-def _moments_lost(role: Role, checkpoints: Sequence[Checkpoint]) -> str:
-    """Return that moments lose more than usual: a run that resumes from an older step feels it."""
-    errors = [checkpoint.figures.get(role, UNKNOWN).error_in_movements for checkpoint in checkpoints]
-    middle = statistics.median([error for error in errors if error] or [0.0])
-    if middle <= _USUAL_OF_MOVEMENT:
-        return ""
-    name = role.replace("_", " ")
-    return f" Restored {name}s are off by {middle:.2g} of what they move: resume from an exact state."
+    for role in _MOMENTS:  # a run that resumes from an older step feels what they lose
+        errors = [checkpoint.figures.get(role, UNKNOWN).error_in_movements for checkpoint in checkpoints]
+        middle = statistics.median([error for error in errors if error] or [0.0])
+        if middle > _USUAL_OF_MOVEMENT:
+            off = f"off by {middle:.2g} of what they move: resume from an exact state."
+            told += f" Restored {role.replace('_', ' ')}s are {off}"
+    return told

@@ -22,7 +22,7 @@ from ..chain.read.survey import Visit, survey, visit_file
 from ..chain.store.directory import DirectoryStore, describe_exact
 from ..chain.store.opening import is_chain, is_folder, open_store
 from ..chain.store.store import Store
-from ..container.checkpoint import CheckpointReader, open_checkpoint
+from ..container.checkpoint import open_checkpoint
 from ..container.scalars import numbers_of
 from ..container.system import Address, Place
 from ..errors import ArgumentError, ChainError, DataError, LccodecError, StorageError
@@ -139,7 +139,11 @@ class Inventory:
                 self.lacking.add(number)
             return
         if visit.reader is not None:
-            self._add_bytes(visit.reader, methods)
+            trailer, streams = visit.reader.trailer, self.streams
+            streams["manifest"] += trailer.manifest_length
+            streams["container"] += visit.reader.file_size - trailer.manifest_length - trailer.payload_length
+            for method, nbytes in methods.items():
+                streams[method] += nbytes
             self.newest = info.step, visit.reader.manifest.exact
         self._add_arrays(number, info.arrays)
         self._unmeasured.update(array.name for array in info.arrays if not measured_whole(array))
@@ -177,13 +181,6 @@ class Inventory:
             metadata=_shortened_strings(manifest.metadata),
             pinned=step in self.pins,
         )
-
-    def _add_bytes(self, reader: CheckpointReader, methods: Mapping[str, int]) -> None:
-        trailer = reader.trailer
-        self.streams["manifest"] += trailer.manifest_length
-        self.streams["container"] += reader.file_size - trailer.manifest_length - trailer.payload_length
-        for method, nbytes in methods.items():
-            self.streams[method] += nbytes
 
     def _add_arrays(self, number: int, arrays: Sequence[ArrayInfo]) -> None:
         before, self._order = self._order, [array.name for array in arrays]

@@ -53,7 +53,6 @@ from ..container.manifest import UNKNOWN, Figures
 from ..element_table import ElementType
 from ..element_types import Array, work
 from ..errors import LccodecError
-from ..parallel import WIDE_PIECE, slices
 from .difference import distance, magnitude, numbers
 from .inventory import array_row
 from .loss import NOTHING_KNOWN, LossTable, Lost, Originals, measure_loss, original_bits
@@ -204,10 +203,9 @@ def measure(bits: Array, before: Array | None, kind: ElementType, bins: Bins | N
     0.236
     """
     sums = _Sums()
-    cut = _real_pieces if kind.is_float and kind.kind != "c" else _other_pieces
 
     def pieces() -> Iterator[_Piece]:
-        return cut(bits, before, kind)
+        return _pieces(bits, before, kind)
 
     vanishes = kind.is_float and kind.size == 8  # squares of others do not
     with np.errstate(over="ignore", invalid="ignore"):
@@ -297,23 +295,16 @@ def _squares(values: Array) -> float:
     return float(np.einsum("i,i->", values, values))
 
 
-def _real_pieces(bits: Array, before: Array | None, kind: ElementType) -> Iterator[_Piece]:
-    for part in slices(bits.size, WIDE_PIECE):
-        values = work(bits[part], kind).astype(np.float64)
-        if before is None:
-            yield _Piece(values, None, None)
-        else:
-            old = work(before[part], kind).astype(np.float64)
-            yield _Piece(values, old, values - old)
-
-
-def _other_pieces(bits: Array, before: Array | None, kind: ElementType) -> Iterator[_Piece]:
-    """Yield pieces of integers, and of complex numbers by their magnitudes."""
+def _pieces(bits: Array, before: Array | None, kind: ElementType) -> Iterator[_Piece]:
+    """Yield pieces: of integers as float64, of complex numbers by their magnitudes."""
+    is_real = kind.is_float and kind.kind != "c"
     earlier = iter(()) if before is None else numbers(before, kind)
     for values in numbers(bits, kind):
-        own, old = _magnitudes(values), next(earlier, None)
+        own, old = values if is_real else _magnitudes(values), next(earlier, None)
         if old is None:
             yield _Piece(own, None, None)
+        elif is_real:
+            yield _Piece(own, old, values - old)
         else:
             yield _Piece(own, _magnitudes(old), distance(old, values))
 

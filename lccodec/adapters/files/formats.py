@@ -156,10 +156,7 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def recognize(path: str | os.PathLike[str]) -> Kind | None:
-    """Return the kind of a file, or None if it is not known.
-
-    Nothing is verified: a damaged file has the kind that its first and last bytes say.
-    """
+    """Return the kind of a file by its first and last bytes, or None; nothing is verified."""
     with regular_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         head = file.read(_HEAD_BYTES)

@@ -414,11 +414,10 @@ def uneven(own: Mapping[str, Any], state: Mapping[str, Any], place: str) -> Iter
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Any, settings: str = "saved") -> None:
-    """Load a state that fits. Settings that its groups lack keep the values of the target.
+    """Load a state that fits; with `settings` ``"target"`` its groups keep their own settings.
 
-    For options that it added over the years, PyTorch itself fills in the former behaviour; that
-    counts first. Entries for parameters that the optimizer does not have are left out. If
-    `settings` is ``"target"``, all settings of the target stay.
+    Settings that the state lacks stay, after PyTorch has filled in the former behaviour of options
+    that it added. Entries of parameters that the optimizer does not have are left out.
     """
     own = [dict(group) for group in optimizer.param_groups]
     known = {index for group in state["param_groups"] for index in group["params"]}
@@ -433,10 +432,9 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Any, settings: str =
 
 
 def load_schedule(schedulers: Sequence[tuple[Any, dict[str, Any]]]) -> None:
-    """Bring schedulers of one optimizer, with their own settings, to the steps of their states.
+    """Step schedulers of one optimizer, with their own settings, to where their states are.
 
-    They are stepped, together, as the program would have done from the start. What is observed,
-    such as the best loss, is loaded. A scheduler that is further than its state is an error.
+    What is observed, such as the best loss, is loaded. One that is further is an error.
     """
     left = []
     for scheduler, state in schedulers:
@@ -474,9 +472,8 @@ def misfits(
 ) -> Iterator[str]:
     """Yield everything in a state that does not fit this optimizer with these parameters.
 
-    PyTorch itself checks only the number of parameters, and casts moments to the type of their
-    parameter. A missing setting is a misfit only if other settings show that the state is of
-    another kind of optimizer. Missing and unexpected entries are misfits only if `strict`. With the
+    PyTorch only checks the number of parameters, and casts moments. Missing and unexpected entries
+    are misfits if `strict`, a missing setting if others show another kind of optimizer. With the
     settings of the target, what these need must have been saved.
     """
     where = leaf_name(keys) or "the state"
@@ -555,8 +552,7 @@ def is_stateful(target: Any) -> bool:
 def together(target: Any, state: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any, Any]]:
     """Yield what a target and a state have in one place: leaves, and what is stateful.
 
-    `ABSENT` is in the place of what one of them lacks. If only the target has a container, the two
-    are yielded.
+    `ABSENT` stands for what one of them lacks; a container of the target alone is yielded.
     """
     wanted, saved = target, state
     if isinstance(target, list | tuple) and isinstance(state, list | tuple):

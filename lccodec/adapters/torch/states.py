@@ -225,7 +225,11 @@ class _Search:
         for index, stored in value["state"].items():
             inner = (*keys, "state", str(index))
             entries = stored if isinstance(stored, dict) else {"": stored}
-            kept = {entry: child for entry, child in entries.items() if _is_kept(child)}
+            kept = {  # what is more than a number: has a tensor of several elements
+                entry: child
+                for entry, child in entries.items()
+                if any(isinstance(p, torch.Tensor) and p.numel() != 1 for _, p, _ in together(child, child))
+            }
             kinds = {child.shape if isinstance(child, torch.Tensor) else None for child in kept.values()}
             if kept:
                 shapes[index] = kinds.pop() if len(kinds) == 1 else None
@@ -293,12 +297,6 @@ class _Search:
         self.assignments.update(dict.fromkeys(shapes, other))
         self.assignments.update(dict.fromkeys(perhaps, Assignment("other", PERHAPS)))
         self.assignments.update(dict.fromkeys(weights, Assignment("weight", PARAMETER)))
-
-
-def _is_kept(value: Any) -> bool:
-    """Return whether an entry is more than a number: has a tensor of several elements."""
-    parts = (part for _, part, _ in together(value, value))
-    return any(isinstance(part, torch.Tensor) and part.numel() != 1 for part in parts)
 
 
 def _groups(groups: Any) -> Iterator[list[tuple[Any, str | None]]]:
@@ -662,8 +660,7 @@ def wait_for(tensors: Iterable[torch.Tensor]) -> None:
 def _pin(copy: Array, device: torch.device) -> None:
     """Pin the shared memory that an array lies in, for as long as it is mapped.
 
-    A chain uses it again for every save. Memory that is not pinned is copied to through buffers of
-    the driver, which takes four to five times as long (``benchmarks/devices.py``).
+    Copies to unpinned memory take four to five times as long (``benchmarks/devices.py``).
     """
     place = place_of(copy)
     if place is None or place[0] in _asked:

@@ -86,9 +86,7 @@ class Prefix:
         """Return what a model calls the arrays of a state, by their paths.
 
         `paths` has the index of each array; a tied one has several. `there` has the names of the
-        tensors of the model, which errors call `where`; with ``None`` it takes any. If it is not
-        `strict`, it may lack tensors. An ``ArgumentError`` lists up to ten that it lacks, or of
-        which a name fits several.
+        model `where`, or ``None`` for any. If it is not `strict`, the model may lack tensors.
         """
         names = {self.name(path): path for path in paths if path.startswith(self._start)}
         renaming = Renaming(self._rename)
@@ -187,9 +185,8 @@ _FLAGS: Final = os.O_RDWR | os.O_CREAT | flag("O_NOFOLLOW") | flag("O_NONBLOCK")
 
 @contextmanager
 def locked(directory: Path, system: System = SYSTEM) -> Iterator[Folder]:
-    """Wait for the lock of a directory, and hold it. The kernel releases that of a killed process.
+    """Wait for the lock of a directory, hold it, and yield its folder. A killed process has none.
 
-    Yield the folder of the lock and the notes. Where the file system has no locks, nothing is held.
     A ``StorageError`` says that the lock or its folder is a link or another file than a lock.
     """
     with storage_errors("cannot lock", directory), Folder(directory, system) as folder:
@@ -252,10 +249,7 @@ def rounded(array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def check_types(layout: Layout, patches: Mapping[str, Patch], types: Mapping[str, str]) -> None:
-    """Raise ``ArgumentError`` for new values that a model has no place for.
-
-    `types` are those that NumPy lacks, by the names of the tensors.
-    """
+    """Raise ``ArgumentError`` for new values that a model has no place for; `types` NumPy lacks."""
     problems, floats = [], False
     for name, patch in patches.items():
         tensor, kind = layout.tensors[name], types.get(name)

@@ -196,9 +196,10 @@ class Puller:
             self._store = None
 
     def _look(self) -> object:
-        """Return what tells the files of the step and of the directory from others.
+        """Return what tells the files of the step and of the directory from others, if there are
+        any.
 
-        ``None`` if there are none yet. Files get their names by renames: others have other numbers.
+        Files get their names by renames: others have other numbers.
         """
         try:
             if self._store is None:
@@ -216,7 +217,9 @@ class Puller:
         with locked(place, self._system) as notes:
             layout = read_layout(place)
             _remove_leftovers(layout, notes)
-            held = _holding(layout, notes)
+            files = _identities(layout)
+            noted = (entry for entry in _noted(notes) if entry["files"] == files)
+            held = next((entry for entry in noted if entry["step"] is not None), None)
             with open_store(self._place) as store:
                 if held is not None and _is_there(store, pinned, held["root"], self._exact):
                     return Pulled(held["step"], held["step"], root=held["root"])
@@ -254,8 +257,8 @@ def _first_link(store: Store, step: int | None) -> Link | None:
 class _Ties:
     """Which tensors of a directory have the values of which arrays of a state.
 
-    `paths` has the index of each array of the state; a tied array has several. `names` has the
-    tensors by these paths, but not by every path of a tied array, and `arrays` their values.
+    `paths` has the index of each array, a tied one several times; `names` the tensors by some of
+    these paths, `arrays` their values.
     """
 
     def __init__(
@@ -474,10 +477,7 @@ def _entry(step: int | None, root: str, files: Mapping[str, list[int]]) -> dict[
 
 
 def _noted(notes: Folder) -> list[dict[str, Any]]:
-    """Return what is noted of a directory; nothing if that cannot be read, or is not such a note.
-
-    A note is never needed: without one, the step is read whole.
-    """
+    """Return what is noted of a directory; nothing if that is no such note: none is ever needed."""
     entry = notes / _NOTE_NAME
     try:
         if not stat.S_ISREG(entry.lstat().st_mode):
@@ -500,13 +500,6 @@ def _is_sound(noted: dict[str, Any]) -> bool:
     )
 
 
-def _holding(layout: Layout, notes: Folder) -> dict[str, Any] | None:
-    """Return what is noted of the state that the files have; ``None`` if nothing is."""
-    files = _identities(layout)
-    matching = (entry for entry in _noted(notes) if entry["files"] == files)
-    return next((entry for entry in matching if entry["step"] is not None), None)
-
-
 def _note(notes: Folder, entries: list[dict[str, Any]]) -> None:
     with WholeFile(_NOTE_NAME, overwrite=True, folder=notes) as file:
         file.write(json.dumps(entries, indent=1).encode())
@@ -516,8 +509,7 @@ def _note(notes: Folder, entries: list[dict[str, Any]]) -> None:
 def _remove_leftovers(layout: Layout, notes: Folder) -> None:
     """Remove what a kill has left: temporaries, and shards that no index names any more.
 
-    A shard is known by all that is noted of it. The note may be that of a stranger: a name alone
-    may be that of any file.
+    The note may be a stranger's: a shard is known by all that is noted of it, not by its name.
     """
     remove_stale_temporaries(notes)
     with storage_errors("cannot look at", layout.directory), Folder(layout.directory, notes.system) as folder:
