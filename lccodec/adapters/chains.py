@@ -293,10 +293,7 @@ class LinkSaver:
         return begun
 
     def follow(self, limit: int | None) -> None:
-        """Keep no more steps than a framework keeps paths, unless the history is wanted.
-
-        So it is if the options say what is kept, and if the chain has more steps already.
-        """
+        """Keep no more steps than a framework keeps paths, unless the history is wanted."""
         options = self._options
         wanted = options.keep or options.hindsight or options.newest == "history"
         if not limit or options.chain is None or wanted:
@@ -404,10 +401,7 @@ class LinkSaver:
         self._raise_failure()
 
     def close(self) -> None:
-        """Wait until no save runs, and end the workers; raise the failure of a save that failed.
-
-        The next save opens the chain again.
-        """
+        """Wait, and end the workers; raise a save's failure. The next save opens the chain anew."""
         self.settle()
         self._thin_out()
         try:

@@ -382,24 +382,12 @@ _BFLOAT16: Final[dict[Literal["<", ">"], h5py.h5t.TypeFloatID]] = {
 
 @dataclass
 class Parts:
-    """A file taken apart.
+    """A file taken apart."""
 
-    Parameters
-    ----------
-    entry
-        The entry of a state.
-    arrays
-        The arrays by path; each dataset once, under its first name.
-    left
-        Datasets of numbers that are no arrays, by path, and why.
-    fills
-        What HDF5 fills arrays with where nothing was written, by path, if somebody chose it, or if
-        not all was written.
-    """
-
-    entry: dict[str, Any] = field(default_factory=dict)
-    arrays: dict[str, Array] = field(default_factory=dict)
-    left: dict[str, str] = field(default_factory=dict)
+    entry: dict[str, Any] = field(default_factory=dict)  # of a state
+    arrays: dict[str, Array] = field(default_factory=dict)  # by path; each once, under its first name
+    left: dict[str, str] = field(default_factory=dict)  # datasets of numbers that are no arrays, and why
+    # What is filled in where nothing was written: if somebody chose it, or not all was written.
     fills: dict[str, float] = field(default_factory=dict)
 
 
@@ -479,10 +467,7 @@ def _unfit(dataset: h5py.Dataset) -> str:
 
 
 def _places(dataset: h5py.Dataset) -> tuple[dict[tuple[int, ...], tuple[int, int]], int]:
-    """Return offset and bytes of what is stored outside of headers, by where each chunk begins.
-
-    The second number is how many chunks are not stored.
-    """
+    """Return offset and bytes of stored chunks by their start, and how many are not stored."""
     if dataset.chunks is None:
         start, size = dataset.id.get_offset(), dataset.id.get_storage_size()
         return {} if start is None else {(0,) * dataset.ndim: (start, size)}, 0

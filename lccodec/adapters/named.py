@@ -161,10 +161,7 @@ def _named_by(path: Path) -> list[Path]:
 
 
 def parts_of(path: Path) -> tuple[Path, dict[str, str]]:
-    """Return what a record of DCP names: the directory of the ranks' chains, and files with roots.
-
-    Of another checkpoint, there are no files.
-    """
+    """Return the directory of the ranks' chains, and the files with roots, that a record names."""
     with open_checkpoint(path) as reader:
         metadata, step = reader.manifest.metadata, reader.manifest.step
     if metadata.get("kind") != RECORD_KIND or step is None:

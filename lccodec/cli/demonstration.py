@@ -168,10 +168,9 @@ class Saved:
 
 
 class PartialCheckpoint:
-    """SCAR's running checkpoint: each save updates the parameters that moved farthest.
+    """SCAR's running checkpoint: each save updates the `entries` parameters that moved farthest.
 
-    `vector` has the parameters at the start of training. They are not counted: a seed reproduces
-    them. One save may store `entries` parameters.
+    Those at the start, `vector`, are not counted: a seed reproduces them.
     """
 
     def __init__(self, vector: Floats, entries: int) -> None:

@@ -125,10 +125,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]
 def grouped(
     name: str, make: Callable[..., Any], *options: Callable[[_Command], _Command]
 ) -> Callable[[_Command], _Command]:
-    """Return a decorator that gives a command several options, which are one parameter of it.
-
-    `make` is called with the options, and returns the parameter `name`.
-    """
+    """Return a decorator that gives a command options as one parameter, which `make` makes."""
     keys = tuple(signature(make).parameters)
 
     def decorate(command: _Command) -> _Command:
@@ -251,10 +248,7 @@ class _Program(click.Group):
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print text: all that verbs print. No character of it drives a terminal, but for bold headers.
-
-    The ends of lines stay: what may have one of others is made `printable` before it is put in.
-    """
+    """Print text: all that verbs print. None of it drives a terminal, but for bold headers."""
     parts = _STYLES.split(text)  # each second part is a style
     parts[::2] = (printable(part, lines=True) for part in parts[::2])
     click.echo("".join(parts), err=err)

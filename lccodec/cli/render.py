@@ -259,10 +259,7 @@ def course_text(steps: Sequence[int], figures: Mapping[str, Sequence[float | Non
 
 
 def difference_text(difference: Difference, roles: Mapping[str, str], lossy: Set[str] = frozenset()) -> str:
-    """Return what changed between two states.
-
-    `roles` are those of arrays, by name; `lossy` has the names of those that lost something.
-    """
+    """Return what changed between two states, with roles by name, and names of `lossy` arrays."""
     parts = []
     if difference.changed:
         headers = "role", "dtype", "shape", "elements", "max |d|", "rms d", "rms d / rms", "cosine"

@@ -128,8 +128,8 @@ def map_files(
 ) -> Mapped:
     """Return which file becomes which step of a chain. Nothing is loaded.
 
-    `places` are files and directories of files. Steps are `steps`, or count from `first`, or are
-    found in names. Raise ``ArgumentError`` if a step is not clear, exists, or is too low.
+    Steps are `steps`, or count from `first`, or are found in names of files and directories. An
+    ``ArgumentError`` says that a step is not clear, exists, or is too low.
     """
     paths: list[Path] = []
     for place in places:
@@ -332,10 +332,9 @@ class Output:
             raise click.UsageError("--strip needs --key: it removes the key from the front of names")
 
     def names(self, file: OpenState) -> list[str] | None:
-        """Return names for the keys. One without an entry means arrays that start so, with a dot.
+        """Return names for the keys; of a dotted prefix those that start so; None for all.
 
-        If the file is an HDF5 file, and the state is from one, what belongs to every array of that
-        is among them: its coordinates, and what it has besides arrays.
+        From HDF5 to HDF5, what belongs to every array comes too: coordinates, and what is no array.
         """
         arrays = file.keys()
         names = []

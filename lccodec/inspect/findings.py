@@ -20,7 +20,7 @@ import math
 import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -210,10 +210,7 @@ class _Scale(NamedTuple):
 
 
 def _jumps(name: str, points: Points, sign: int) -> Iterator[Flag]:
-    """Yield at most one flag: the first change for the worse that is far above the noise.
-
-    It is an error if the run ends no better than it began.
-    """
+    """Yield the first change for the worse far above the noise: an error if all is lost."""
     scale = _Scale.of(points, sign)
     place = next((i for i in range(_EARLIER + 1, len(points)) if _is_jump(scale, i)), None)
     lost = _all_lost(scale)
@@ -238,10 +235,9 @@ def _jumps(name: str, points: Points, sign: int) -> Iterator[Flag]:
 
 
 def _is_jump(scale: _Scale, place: int) -> bool:
-    """Return whether a number is far worse than those before.
+    """Return whether a number is far worse than those before, and noise cannot explain it.
 
-    One that is worse than its neighbours is no jump, if a noisy run may have it. A smaller rise
-    counts if no later number is as good again as those before.
+    A smaller rise counts if no later number is as good again as those before.
     """
     values, usual = scale.values, scale.noise(place)
     worst = max(values[max(place - _NEIGHBOURS, 0) : place])
@@ -324,8 +320,7 @@ def shifts(
 ) -> list[Shift]:
     """Return at most a shift for each role: where most of its arrays rise for the first time.
 
-    `steps` are the shown ones, which the figures are of, and `saved` all steps of the run.
-    Movements are compared where as many steps lie between saves.
+    `steps` are the shown ones, `saved` all. Movements are compared where as many lie between saves.
     """
     before = dict(zip(saved[1:], saved, strict=False))
     intervals = [step - before[step] if step in before else None for step in steps]
@@ -526,8 +521,8 @@ def array_flags(
 ) -> list[Flag]:
     """Return the flags of arrays, by their figures at the shown steps.
 
-    `shifted` has the steps at which most weights move farther, and how many times as far. There,
-    only weights that move much farther than these are flagged.
+    `shifted` has the steps at which most weights move farther, and how many times as far: only
+    those that move much farther are flagged there.
     """
     weights = [x for row, x in zip(rows, figures["movement"], strict=True) if row.role == "weight"]
     moving = [any(series[i] for series in weights) for i in range(len(steps))]
@@ -626,10 +621,7 @@ def _middle(series: Series) -> float:
 
 def _run_at_end(series: Series, value: float) -> int:
     """Return how many numbers at the end of a series are equal to a value."""
-    count = 0
-    while count < len(series) and series[-1 - count] == value:
-        count += 1
-    return count
+    return len(list(takewhile(lambda number: number == value, reversed(series))))
 
 
 def _exploding(
@@ -724,10 +716,7 @@ def verdict(
 
 
 def _told(grave: Sequence[Flag], first: Flag | None) -> list[Flag]:
-    """Return the flags that a verdict says, by step: the gravest and the first, or what follows.
-
-    Of the same arrays it says only one.
-    """
+    """Return at most two flags, of different arrays, for a verdict: the gravest, and the first."""
     told = grave[:1]
     for flag in (*([first] if first else []), *grave[1:]):
         known = {name for flag in told for name in flag.arrays}

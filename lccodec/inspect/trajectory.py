@@ -272,8 +272,7 @@ def _add(sums: _Sums, piece: _Piece, bins: Bins | None) -> None:
 def _root(squares: float, arrays: Callable[[], Iterator[Array]], vanishes: bool) -> tuple[float, int]:
     """Return the root of a sum of squares, as a float and the power of two to multiply it by.
 
-    If the sum has overflowed or lost digits, it is taken again from the arrays, divided by that
-    power.
+    If the sum has overflowed or lost digits, it is taken again from the arrays, scaled.
     """
     if _LEAST_SUM < squares < _MOST_SUM or (squares == 0 and not vanishes):
         return math.sqrt(squares), 0
@@ -310,10 +309,7 @@ def _pieces(bits: Array, before: Array | None, kind: ElementType) -> Iterator[_P
 
 
 def _magnitudes(values: Array) -> Array:
-    """Return integers as float64, and complex numbers by their magnitudes.
-
-    A magnitude that is too large counts as the largest float64.
-    """
+    """Return integers as float64, and complex numbers by magnitudes of finite float64."""
     if values.dtype.kind in "iu":
         return values.astype(np.float64)
     magnitudes = magnitude(values)
@@ -333,9 +329,8 @@ def change_rank(
     """Return the effective rank of the difference of two arrays, given by their components.
 
     The first dimension is that of the rows, all others are columns. At most `rows` are taken; by
-    default as many as have a million elements. ``None`` is returned for an array with less than two
-    dimensions that are not 1, that is not of floating point numbers, did not change, or has an
-    element that is not finite.
+    default as many as have a million elements. ``None`` if it is no matrix of finite floating point
+    numbers, or did not change.
 
     >>> from lccodec.element_types import components
     >>> kind, before = components(np.zeros((200, 100)))
@@ -453,9 +448,8 @@ class Trajectory:
     ) -> None:
         """Add a step. Arrays that are missing, or are errors, have no figures at it.
 
-        `told` is what is known of each array; those that it does not have count as exact. Movements
-        that the save measured begin at the step `since`. `sizes` are the elements of arrays that
-        were not decoded: all is known of them.
+        `told` is what is known of arrays; others count as exact. Movements that the save measured
+        begin at the step `since`. `sizes` are the elements of arrays that were not decoded.
         """
         self.steps.append(step)
         originals = self.original = self._original(step)
@@ -618,8 +612,7 @@ def course(
 ) -> Trajectory:
     """Return the figures of an array at every step that can be read and has it.
 
-    `about` is what is known of the array at one step. `progress` is called as
-    ``progress(done, total)`` with numbers of steps.
+    `progress` is called as ``progress(done, total)`` with numbers of steps.
     """
     total, trajectory, name = len(store.steps()), Trajectory([array_row(about)]), about.name
     for link, array in _arrays(store, name):

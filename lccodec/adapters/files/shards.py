@@ -133,7 +133,10 @@ def _shards_of(index: Path) -> set[str] | None:
 
 
 def _free_names(index: Path, count: int, there: set[str], older: set[str] | None) -> list[Path]:
-    """Return paths for so many shards: the usual names, unless the older index may use these."""
+    """Return paths for so many shards of an index.
+
+    They have the usual names, unless the older index may use these: then others, which no file has.
+    """
     taken = there if older is None else older
     for number in itertools.count(1):
         mark = "" if number == 1 else f"-{number}"

@@ -336,11 +336,7 @@ class FileOriginals:
 
 
 def open_originals(path: Place) -> Originals | Place:
-    """Return originals as :func:`lccodec.inspect.examination.examine` takes them.
-
-    These are the files of a directory, or one in each of its folders; a chain or a bundle is its
-    own path. If there are none, or their steps are not clear, that is an ``ArgumentError``.
-    """
+    """Return originals as `examine` takes them: files of a directory, or the path of a chain."""
     if isinstance(path, Path) and path.is_dir() and not DirectoryStore(path).checkpoints():
         numbering = number_files(files_below(path))
         if numbering is None:

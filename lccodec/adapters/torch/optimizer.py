@@ -117,10 +117,7 @@ class Parameters:
 
 
 class OptimizerMatch:
-    """What belongs to what in an optimizer and a saved state.
-
-    `state` gets the numbers and groups of the optimizer, and `report` the names of the parameters.
-    """
+    """What belongs to what in an optimizer and a saved `state`, which is put into its terms."""
 
     def __init__(
         self,
@@ -432,9 +429,10 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Any, settings: str =
 
 
 def load_schedule(schedulers: Sequence[tuple[Any, dict[str, Any]]]) -> None:
-    """Step schedulers of one optimizer, with their own settings, to where their states are.
+    """Bring schedulers of one optimizer, with their own settings, to the steps of their states.
 
-    What is observed, such as the best loss, is loaded. One that is further is an error.
+    They are stepped, together, as the program would have done from the start. What is observed,
+    such as the best loss, is loaded. A scheduler that is further than its state is an error.
     """
     left = []
     for scheduler, state in schedulers:
@@ -569,10 +567,7 @@ def together(target: Any, state: Any, keys: Keys = ()) -> Iterator[tuple[Keys, A
 
 
 def changed(target: Any, state: Any, change: Change, keys: Keys = (), entries: Change | None = None) -> Any:
-    """Return a state with what `change` makes of it in the places of a target's parts.
-
-    `entries` returns a dict of the state with the names of the target's.
-    """
+    """Return a state with what `change` makes of its parts; `entries` renames dicts before."""
     if isinstance(state, Apart) or is_stateful(target):
         return change(target, state, keys)
     if isinstance(target, dict) and isinstance(state, dict):

@@ -574,10 +574,7 @@ def _why_other(tensor: torch.Tensor) -> str:
 
 
 def host_array(tensor: torch.Tensor) -> tuple[Array, str | None]:
-    """Return a tensor as an array, and what the note calls its type; None if NumPy has that.
-
-    Memory of the CPU is shared.
-    """
+    """Return a tensor as an array of its memory, and its type in the note unless NumPy has it."""
     host = tensor.detach().cpu().resolve_conj().resolve_neg()
     if host.dtype in _ONE_BYTE_TYPES:
         return host.view(torch.uint8).numpy(), _ONE_BYTE_TYPES[host.dtype]
@@ -600,10 +597,9 @@ def array_of_bytes(copy: Array, tensor: torch.Tensor) -> tuple[Array, str | None
 
 
 def as_tensor(array: Array, kind: str | None, name: str) -> torch.Tensor:
-    """Return the tensor of an array with a type of the note: the inverse of `host_array`.
+    """Return the tensor of an array with a type of the note, sharing memory.
 
-    Memory is shared. An ``ArgumentError`` says that PyTorch lacks the type, a ``FormatError`` that
-    the note does not fit the array, which is called `name`.
+    It is the inverse of `host_array`. An ``ArgumentError`` says that PyTorch lacks the type.
     """
     where = f"array {name!r}"
     if kind is None:
@@ -629,10 +625,7 @@ def is_elsewhere(tensor: torch.Tensor) -> bool:
 
 
 def copy_out(tensors: Sequence[torch.Tensor], room: Room) -> list[Array]:
-    """Copy tensors to arrays of their bytes, in C order. The arrays are from `room`.
-
-    Tensors on CUDA devices are copied side by side; those on other devices one after the other.
-    """
+    """Copy tensors to arrays of their bytes from `room`, in C order; those of CUDA side by side."""
     sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
     more = sum(size + Arena.ALIGNMENT_BYTES for size in sizes)
     copies = []

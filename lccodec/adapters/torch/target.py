@@ -176,10 +176,7 @@ class _Load:
         return self._fill(layers.rest(), layers.tensors)
 
     def _fitting(self, state: Any) -> Any:
-        """Return the part of a state that the prefix names, in the terms of the target.
-
-        Raises an ``ArgumentError`` if it does not fit.
-        """
+        """Return the part that the prefix names, in terms of the target, if it fits; else raise."""
         part, keys = part_of(state, self._prefix)
         renaming = Renaming(self._rename)
         self._match = match = Matching(self._target, renaming, self._settings)

@@ -41,7 +41,7 @@ from ...container.system import (
     flag,
     storage_errors,
 )
-from ...container.tree import array_names, flatten, leaf_name, unescaped, unflatten
+from ...container.tree import array_names, flatten, unescaped, unflatten
 from ...element_types import BFLOAT16_BITS, Array, element_type, from_components, in_host_order, narrow, work
 from ...element_types import components as components_of
 from ...errors import ArgumentError, FormatError, StorageError
@@ -60,8 +60,8 @@ class Prefix:
     Examples
     --------
     >>> model = Prefix("run/model", {"a/*": "*"})
-    >>> model.path("layers.0.weight"), model.name("run/model/a~1b")
-    ('run/model/layers.0.weight', 'a/b')
+    >>> model.name("run/model/a~1b")
+    'a/b'
     >>> paths = {"run/model/a~1b": 0, "run/model/_orig_mod.c": 1, "run/model/tied": 1, "step": 2}
     >>> model.tensors(paths, ["b", "c"], "local")
     {'run/model/a~1b': 'b', 'run/model/_orig_mod.c': 'c'}
@@ -71,10 +71,6 @@ class Prefix:
         Renaming(rename)  # refuses what is not one
         self._start, self._rename = f"{prefix}/" if checked_prefix(prefix) else "", rename
         self.keys = [prefix] if prefix else None  # what is followed
-
-    def path(self, name: str) -> str:
-        """Return where a tensor is in the state."""
-        return self._start + leaf_name((name,))
 
     def name(self, path: str) -> str:
         """Return the name of the tensor at a place."""
@@ -185,8 +181,9 @@ _FLAGS: Final = os.O_RDWR | os.O_CREAT | flag("O_NOFOLLOW") | flag("O_NONBLOCK")
 
 @contextmanager
 def locked(directory: Path, system: System = SYSTEM) -> Iterator[Folder]:
-    """Wait for the lock of a directory, hold it, and yield its folder. A killed process has none.
+    """Wait for the lock of a directory, and hold it. The kernel releases that of a killed process.
 
+    Yield the folder of the lock and the notes. Where the file system has no locks, nothing is held.
     A ``StorageError`` says that the lock or its folder is a link or another file than a lock.
     """
     with storage_errors("cannot lock", directory), Folder(directory, system) as folder:
@@ -249,7 +246,10 @@ def rounded(array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def check_types(layout: Layout, patches: Mapping[str, Patch], types: Mapping[str, str]) -> None:
-    """Raise ``ArgumentError`` for new values that a model has no place for; `types` NumPy lacks."""
+    """Raise ``ArgumentError`` for new values that a model has no place for.
+
+    `types` are those that NumPy lacks, by the names of the tensors.
+    """
     problems, floats = [], False
     for name, patch in patches.items():
         tensor, kind = layout.tensors[name], types.get(name)

@@ -41,7 +41,7 @@ from ...chain.store.store import Store, step_index
 from ...constants import EXACT_NAME, MAX_STEP
 from ...container.folder import Folder, WholeFile, remove_stale_temporaries
 from ...container.source import FileSource
-from ...container.system import SYSTEM, Entry, System, checked_path, checked_place, storage_errors
+from ...container.system import SYSTEM, System, checked_path, checked_place, storage_errors
 from ...element_types import Array, components, element_type
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError
 from ...parallel import slices
@@ -196,8 +196,7 @@ class Puller:
             self._store = None
 
     def _look(self) -> object:
-        """Return what tells the files of the step and of the directory from others, if there are
-        any.
+        """Return what tells the files of the step and the directory from others; None without any.
 
         Files get their names by renames: others have other numbers.
         """
@@ -456,12 +455,6 @@ def _identity(path: Path) -> list[int]:
         return identity_of(path.stat())
 
 
-def _identity_of(entry: Entry) -> list[int] | None:
-    """Return the same of a regular file in a directory; ``None`` of a link or another file."""
-    status = entry.lstat()
-    return identity_of(status) if stat.S_ISREG(status.st_mode) else None
-
-
 def identity_of(status: os.stat_result) -> list[int]:
     """Return what tells a file from all others, and from itself before it was written to."""
     return [status.st_size, status.st_mtime_ns, status.st_ino]
@@ -477,7 +470,10 @@ def _entry(step: int | None, root: str, files: Mapping[str, list[int]]) -> dict[
 
 
 def _noted(notes: Folder) -> list[dict[str, Any]]:
-    """Return what is noted of a directory; nothing if that is no such note: none is ever needed."""
+    """Return what is noted of a directory; nothing if that cannot be read, or is not such a note.
+
+    A note is never needed: without one, the step is read whole.
+    """
     entry = notes / _NOTE_NAME
     try:
         if not stat.S_ISREG(entry.lstat().st_mode):
@@ -516,6 +512,7 @@ def _remove_leftovers(layout: Layout, notes: Folder) -> None:
         remove_stale_temporaries(folder)
         noted = [(name, identity) for entry in _noted(notes) for name, identity in entry["files"].items()]
         known = {name for name, identity in noted if SHARD_NAME.fullmatch(name) and name not in layout.files}
-        there = {name: _identity_of(folder / name) for name in known.intersection(folder.names())}
+        statuses = {name: (folder / name).lstat() for name in known.intersection(folder.names())}
+        there = {name: identity_of(s) for name, s in statuses.items() if stat.S_ISREG(s.st_mode)}
         if left := {name for name, identity in noted if there.get(name) == identity}:
             folder.remove(left)

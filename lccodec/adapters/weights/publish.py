@@ -282,7 +282,7 @@ class Publisher:
         known = self._hold(last)
         newest = _newest_step(self._stores)
         like = None
-        with suppress(DataError, StorageError):  # of one without weights that are read, files are taken
+        with suppress(DataError, StorageError):  # then only its other files are used
             like = None if self._like is None else read_layout(self._like)
         names = None if like is None else like.tensors.keys()
         self._ranks[0].at_hand = at_hand

@@ -126,7 +126,10 @@ def find_form(names: Collection[str]) -> Form:
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor of a delta: its file, its key there, and its digest unless the file has that."""
+    """A tensor of a delta: its file, its key there, and its digest unless the file has that.
+
+    What it is, and the bytes of its difference, are known where it is written.
+    """
 
     file: str
     key: str
@@ -256,10 +259,7 @@ def compressed(data: Array) -> bytes:
 def make(
     data: bytes | memoryview, before: Array, out: Array, encoding: Encoding, checksum: Checksum, where: str
 ) -> str:
-    """Write what a delta makes of the bytes of a tensor, which may be `out`; return its digest.
-
-    Errors call the delta `where`.
-    """
+    """Write to `out` what a delta makes of the bytes before; return the digest."""
     digests = _digests(checksum)
     if encoding == "xor":
         done = 0
@@ -695,26 +695,23 @@ class _Versions:
         """Return the deltas of each tensor, in the order of their versions."""
         deltas: dict[str, list[_Delta]] = {}
         for index in indices:
-            for delta in self._deltas_of(index):
-                deltas.setdefault(delta.name, []).append(delta)
+            files = dict[str, list[str]]()
+            for name, entry in index.tensors.items():
+                files.setdefault(entry.file, []).append(name)
+            for file, names in sorted(files.items()):
+                path = self._path(index.version) / file
+                tensors, digests = read_header(path)
+                keys = {index.tensors[name].key: name for name in names}
+                if differing := sorted(keys.keys() ^ tensors.keys()):
+                    told = ", ".join(differing)
+                    raise FormatError(RULE, str(path), f"only one of index and file has {told}")
+                for key, name in keys.items():
+                    noted = index.tensors[name].digest
+                    digest = digests.get(key) if noted is None else noted
+                    deltas.setdefault(name, []).append(_Delta(name, index, path, tensors[key], digest))
         if unknown := sorted(deltas.keys() - arrays.keys()):
             raise FormatError(RULE, deltas[unknown[0]][0].where, "the version before has no such tensor")
         return deltas
-
-    def _deltas_of(self, index: VersionIndex) -> Iterator[_Delta]:
-        """Yield the deltas of the tensors of a version."""
-        files = dict[str, list[str]]()
-        for name, entry in index.tensors.items():
-            files.setdefault(entry.file, []).append(name)
-        for file, names in sorted(files.items()):
-            path = self._path(index.version) / file
-            tensors, digests = read_header(path)
-            keys = {index.tensors[name].key: name for name in names}
-            if differing := sorted(keys.keys() ^ tensors.keys()):
-                raise FormatError(RULE, str(path), f"only one of index and file has {', '.join(differing)}")
-            for key, name in keys.items():
-                noted = index.tensors[name].digest
-                yield _Delta(name, index, path, tensors[key], digests.get(key) if noted is None else noted)
 
     def _way(self, state: _State, changed: Mapping[str, ArrayChange], read: Sequence[int]) -> _Prepared:
         before = self._held.arrays
