@@ -22,7 +22,9 @@ calls the metadata, and the name and root hash of each rank's file. A checkpoint
 its record exists; a file that does not match the record is refused. A save that is cut short leaves
 files that nothing refers to, and earlier checkpoints stay as they were. With a lossy policy or
 ``chain=``, each rank's state also lies beside the record, whole and exact (a second name of the
-exact file of its chain): the checkpoint loads bit for bit as long as its directory exists.
+exact file of its chain): the checkpoint loads bit for bit as long as its directory exists, also if
+the ranks have gone on and the next record was never written. Those of older records of the same
+directory go once the new record is there.
 
 With ``parity=1``, ``lccodec repair`` and :func:`lccodec.adapters.ranks.repair_together` mend the
 files of any rank that are lost.
@@ -38,10 +40,6 @@ root hash. The entry of a tensor has its dtype, size and chunks (offsets, sizes,
 part). Any other entry has its value, which is whatever a chain stores, or the number of the part
 with its pickle. ``"whole"`` has for each part the file in the directory of the record that holds it
 whole and exact, with its root hash.
-
-Beside the record, each rank's state lies whole: a second name of the exact file of its chain. So a
-record loads what was saved, bit for bit, also if the ranks have gone on and the next record was
-never written. Those of older records of the same directory go once the new record is there.
 
 Needs the extra ``torch``.
 """

@@ -437,20 +437,15 @@ def _dtype(dataset: h5py.Dataset) -> np.dtype[Any] | None:
             return BFLOAT16_BITS.newbyteorder(order)
     try:
         dtype = dataset.dtype
-        if dtype == "V2":
-            return BFLOAT16_BITS.newbyteorder("<") if _says_bfloat16(dataset) else None
+        if dtype == "V2":  # opaque values, which Keras says are bfloat16
+            says = "dtype" in dataset.attrs and dataset.attrs.get_id("dtype").shape == ()
+            is_bfloat16 = says and dataset.attrs["dtype"] in ("bfloat16", b"bfloat16")
+            return BFLOAT16_BITS.newbyteorder("<") if is_bfloat16 else None
         element_type(dtype)
         same = kind == h5py.h5t.py_create(dtype, logical=True)
     except (TypeError, ValueError, ArgumentError):
         return None
     return dtype if same and h5py.check_enum_dtype(dtype) is None else None
-
-
-def _says_bfloat16(dataset: h5py.Dataset) -> bool:
-    """Return whether opaque values are bfloat16, as Keras writes them."""
-    if "dtype" not in dataset.attrs or dataset.attrs.get_id("dtype").shape != ():
-        return False
-    return dataset.attrs["dtype"] in ("bfloat16", b"bfloat16")
 
 
 def _unfit(dataset: h5py.Dataset) -> str:
@@ -500,7 +495,10 @@ def cut(file: h5py.File, stream: BinaryIO, size: int) -> Parts:
             continue
         memory -= dataset.nbytes
         empty -= unstored
-        array = parts.arrays[path] = _read_array(dataset)
+        array = np.zeros(dataset.shape, _dtype(dataset))  # HDF5 may leave alone what is not stored
+        if array.size:
+            dataset.id.read(_ALL, _ALL, array, mtype=dataset.id.get_type())
+        parts.arrays[path] = in_host_order(array)
         chosen = dataset.id.get_create_plist().fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED
         if array.dtype.kind == "f" and (chosen or unstored):
             parts.fills[path] = float(dataset.fillvalue)
@@ -545,14 +543,6 @@ def _without(holes: list[tuple[int, int]], stream: BinaryIO, size: int) -> tuple
         at = stop
     kept.append(_read(stream, at, size - at))
     return np.frombuffer(b"".join(kept), np.uint8), np.array([*runs, size - at], np.int64)
-
-
-def _read_array(dataset: h5py.Dataset) -> Array:
-    """Return the values of an array in the byte order of this machine."""
-    array = np.zeros(dataset.shape, _dtype(dataset))  # HDF5 may leave alone what is not stored
-    if array.size:
-        dataset.id.read(_ALL, _ALL, array, mtype=dataset.id.get_type())
-    return in_host_order(array)
 
 
 def join(path: Path, entry: Any, arrays: Mapping[str, Array]) -> tuple[str, list[str]]:

@@ -172,8 +172,13 @@ class Listing(Mapping[str, Entry]):
         if (match := _FILE.fullmatch(line)) is None:
             raise self._error(number, "not the SHA-256 and the name of a file, as of sha256sum")
         escaped, digest, raw = match.groups()
-        if escaped and (raw := _unescaped(raw)) is None:
-            raise self._error(number, "the name of a file is escaped wrongly")
+        if escaped:
+            raw = raw.replace(_ESCAPED[b"\\"], b"\0")  # from the left; no name has a null character
+            for plain in (b"\n", b"\r"):
+                raw = raw.replace(_ESCAPED[plain], plain)
+            if b"\\" in raw:
+                raise self._error(number, "the name of a file is escaped wrongly")
+            raw = raw.replace(b"\0", b"\\")
         name = os.fsdecode(raw.removeprefix(b"./"))
         if _LEADS_OUT.search(name) or (WINDOWS and not set(name).isdisjoint("\\:")):
             raise self._error(number, f"{name!r} is not the relative path of a file below")
@@ -183,14 +188,6 @@ class Listing(Mapping[str, Entry]):
 
     def _error(self, number: int, message: str, kind: type[DataError] = FormatError) -> DataError:
         return kind(RULE, f"{self._where}: line {number}", message)
-
-
-def _unescaped(name: bytes) -> bytes | None:
-    """Return a name without its escapes; None if one is unknown."""
-    name = name.replace(_ESCAPED[b"\\"], b"\0")  # from the left; no name has a null character
-    for plain in (b"\n", b"\r"):
-        name = name.replace(_ESCAPED[plain], plain)
-    return None if b"\\" in name else name.replace(b"\0", b"\\")
 
 
 def _check_whole(data: bytes, where: str) -> None:

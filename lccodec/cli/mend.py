@@ -157,18 +157,12 @@ def seal(paths: tuple[Path, ...], replace: bool, threads: int, as_json: bool) ->
     A directory gets one file for all that is in it, which sha256sum can check too. The verbs
     check, convert, save and plan verify it.
     """
-    sealed = []
+    documents, lines = [], []
     for path in paths:
         with render.progress("sealing") as update:
-            sealed.append(seals.seal(path, replace=replace, threads=threads, progress=update))
-    say_result(
-        as_json,
-        {"seals": [{**asdict(made), "path": str(made.path)} for made in sealed]},
-        "\n".join(map(_seal_text, sealed)),
-    )
-
-
-def _seal_text(sealed: seals.Sealed) -> str:
-    files = f"{sealed.files:,} file{'s' if sealed.files > 1 else ''} of {sealed.nbytes:,} bytes"
-    tensors = f", with {sealed.tensors:,} tensors" if sealed.tensors else ""
-    return printable(f"{sealed.path}: {files}{tensors}")
+            made = seals.seal(path, replace=replace, threads=threads, progress=update)
+        documents.append({**asdict(made), "path": str(made.path)})
+        files = f"{made.files:,} file{'s' if made.files > 1 else ''} of {made.nbytes:,} bytes"
+        tensors = f", with {made.tensors:,} tensors" if made.tensors else ""
+        lines.append(printable(f"{made.path}: {files}{tensors}"))
+    say_result(as_json, {"seals": documents}, "\n".join(lines))

@@ -249,22 +249,18 @@ def load_with_roles(
 
         state = load_archive(path)
         return *torch.to_numpy(state), torch.roles(state)
-    if path.absolute().parent.name.startswith("weight_v") and _is_delta(path):
-        raise ArgumentError(
-            f"{path} is of a delta between weight versions, and no model:"
-            " lccodec.adapters.weights.follow reads versions"
-        )
+    if path.absolute().parent.name.startswith("weight_v") and path.name.endswith((SAFETENSORS, INDEX)):
+        from ..weights.versions import read_index_of
+
+        if read_index_of(path.parent) is not None:  # a full version has none
+            raise ArgumentError(
+                f"{path} is of a delta between weight versions, and no model:"
+                " lccodec.adapters.weights.follow reads versions"
+            )
     adapter = _adapter(path, kind)
     if not hasattr(adapter, "load_state"):
         return adapter.load_file(path), {}, {}
     return *adapter.load_state(path), {}
-
-
-def _is_delta(path: Path) -> bool:
-    """Return whether a file is of a weight version that only has differences to another."""
-    from ..weights.versions import read_index_of
-
-    return path.name.endswith((SAFETENSORS, INDEX)) and read_index_of(path.parent) is not None
 
 
 def save_file(
