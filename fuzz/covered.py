@@ -27,10 +27,9 @@ from run import HERE, TARGETS, inputs_of, limit_resources
 
 #: Modules that read files of other formats.
 FOREIGN = {
-    "adapters": ["npz", "safetensors"],
+    "adapters": ["npz", "safetensors", "seals"],
     "adapters/files": ["formats", "header", "shards", "structure", "zip_archive"],
-    "adapters/seals": ["listing", "reading"],
-    "adapters/torch": ["archive", "numpy_pickle"],
+    "adapters/torch": ["archive"],
 }
 
 

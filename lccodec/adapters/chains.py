@@ -146,10 +146,10 @@ class ChainOptions:
     def only_of(
         self, names: Callable[[], Iterable[str]], *, alone: bool, has_all: bool
     ) -> Sequence[str] | None:
-        """Return which arrays a process saves; ``None`` for all of them, until the chain has all.
+        """Return which arrays a process saves; ``None`` for all, until the chain has all.
 
-        A save of all tells what no array is named, as later ones would. If the process is not
-        alone, a pattern may fit none of its arrays.
+        If it is not alone, a pattern may fit none of its arrays. A save of all tells what no array
+        is named.
         """
         if self.only is None or (alone and has_all):
             return self.only
@@ -206,10 +206,9 @@ class Begun:
 
 
 class LinkSaver:
-    """Saves states to paths. The first save opens the chain.
+    """Saves states of `adapter`, by default of NumPy, to paths. The first save opens the chain.
 
-    `adapter` is that of the states' framework; by default they hold NumPy arrays. `part` is the
-    subdirectory of the chain, if it is that of one process.
+    The chain is in the subdirectory `part`, if it is that of one process.
     """
 
     def __init__(self, options: ChainOptions, adapter: Adapter | None = None, part: str = "") -> None:
@@ -244,11 +243,9 @@ class LinkSaver:
     ) -> None:
         """Save a state to a step of the chain, and then to a file; call `then` when it is there.
 
-        `step` is the trainer's, if it is known. The state that was saved last under it is not saved
-        again, and gets another name. If the trainer went back to it, the chain is rolled back.
-        `names` are those of the arrays, if other processes save others. In the background, the
-        failure of an earlier save is raised and nothing is saved; that of this one, by the next
-        call.
+        `step` is the trainer's: what was saved last under it gets another name, and an older one
+        rolls the chain back. `names` are those of the arrays, if other processes save others. In
+        the background, the failure of an earlier save is raised and nothing is saved.
         """
         strings = dict(metadata or {})
         if self._options.chain is None:
@@ -296,10 +293,7 @@ class LinkSaver:
         return begun
 
     def follow(self, limit: int | None) -> None:
-        """Keep no more steps than a framework keeps paths, unless the history is wanted.
-
-        So it is if the options say what is kept, and if the chain has more steps already.
-        """
+        """Keep no more steps than a framework keeps paths, unless the history is wanted."""
         options = self._options
         wanted = options.keep or options.hindsight or options.newest == "history"
         if not limit or options.chain is None or wanted:
@@ -383,8 +377,8 @@ class LinkSaver:
     def after(self, action: Callable[[], object]) -> None:
         """Call a function when all saves that are begun are on the disk; at once if none runs.
 
-        It is not called if one fails, or while a failure is still to be raised: what a new
-        checkpoint replaces stays until the new one is there.
+        While a failure is still to be raised it is not called: what a new checkpoint replaces
+        stays.
         """
         self._leave_parent()
         if self._failed or (self._chain is not None and self._chain.failure is not None):
@@ -407,10 +401,7 @@ class LinkSaver:
         self._raise_failure()
 
     def close(self) -> None:
-        """Wait until no save runs, and end the workers; raise the failure of a save that failed.
-
-        The next save opens the chain again.
-        """
+        """Wait, and end the workers; raise a save's failure. The next save opens the chain anew."""
         self.settle()
         self._thin_out()
         try:

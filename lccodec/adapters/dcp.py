@@ -22,7 +22,9 @@ calls the metadata, and the name and root hash of each rank's file. A checkpoint
 its record exists; a file that does not match the record is refused. A save that is cut short leaves
 files that nothing refers to, and earlier checkpoints stay as they were. With a lossy policy or
 ``chain=``, each rank's state also lies beside the record, whole and exact (a second name of the
-exact file of its chain): the checkpoint loads bit for bit as long as its directory exists.
+exact file of its chain): the checkpoint loads bit for bit as long as its directory exists, also if
+the ranks have gone on and the next record was never written. Those of older records of the same
+directory go once the new record is there.
 
 With ``parity=1``, ``lccodec repair`` and :func:`lccodec.adapters.ranks.repair_together` mend the
 files of any rank that are lost.
@@ -38,10 +40,6 @@ root hash. The entry of a tensor has its dtype, size and chunks (offsets, sizes,
 part). Any other entry has its value, which is whatever a chain stores, or the number of the part
 with its pickle. ``"whole"`` has for each part the file in the directory of the record that holds it
 whole and exact, with its root hash.
-
-Beside the record, each rank's state lies whole: a second name of the exact file of its chain. So a
-record loads what was saved, bit for bit, also if the ranks have gone on and the next record was
-never written. Those of older records of the same directory go once the new record is there.
 
 Needs the extra ``torch``.
 """
@@ -138,7 +136,7 @@ _VERSION: Final = 1
 class Location:
     """The directory of a checkpoint. Every save and load can change it.
 
-    In the list of base classes it stands before DCP's own, whose abstract methods it provides.
+    It stands before DCP's own base classes, whose abstract methods it provides.
     """
 
     def __init__(self, path: StrPath) -> None:
@@ -177,8 +175,7 @@ class Location:
 class RankFile:
     """The file of a rank, relative to the directory of the chains, and its root hash.
 
-    `whole` is the name and the root hash of a second file, beside the record, with the same state
-    bit for bit. It needs no chain.
+    `whole` has name and root of a second file, beside the record, with the same state bit for bit.
     """
 
     file: str
@@ -568,10 +565,10 @@ def _sums(left: Sequence[int], right: Sequence[int]) -> list[int]:
 
 
 def torch_bytes(value: Any) -> io.BytesIO:
-    """Return a value as the bytes that planners read. They are not stored anywhere.
+    """Return a value as the bytes that planners read.
 
-    A class that was made when the value was loaded has no name to which a pickle could refer: then
-    the bytes only name a value of this process.
+    A class that was made at the load has no name for a pickle: then the bytes name a value of this
+    process.
     """
     data: io.BytesIO = io.BytesIO()
     try:
@@ -841,7 +838,7 @@ def item_roles(
 def stored_value(planner: SavePlanner, item: WriteItem) -> Value:
     """Return what a planner saves as an item that is not a tensor, to be stored in the record.
 
-    DCP's own planner has the object. What another one makes is read by torch's weights-only loader.
+    DCP's own planner has the object; what another one makes is read by torch's weights-only loader.
     An ``ArgumentError`` says why only a pickle can express it.
     """
     own, methods = DefaultSavePlanner, ("resolve_data", "transform_object")

@@ -159,10 +159,10 @@ def _scalar(dataset: h5py.Dataset) -> str | bytes | None:
 
 
 def _attributes(file: h5py.File, size: int) -> dict[str, dict[str, Any]]:
-    """Return the attributes of each group and dataset by path: those that are text or numbers.
+    """Return the attributes of each group and dataset by path: text and numbers.
 
-    A value is a str, a list of str, or an array. `size` is that of the file. What asks for more
-    memory than such a file may is left out; the skeleton has it.
+    A value is a str, a list of str, or an array. What asks for more memory than a file of `size`
+    may is left out; the skeleton has it.
     """
     memory = MAX_FILE_EXPANSION * size
     by_item: dict[str, dict[str, Any]] = {}
@@ -323,7 +323,8 @@ def _write(file: h5py.File, name: str, value: Any) -> None:
     elif not isinstance(value, np.ndarray):
         file[name] = str(value).replace("\0", "\\0")
     elif element_type(value.dtype).name == "bfloat16":
-        write_bfloat16(file, name, value)
+        kind = h5py.Datatype(_BFLOAT16["<" if np.little_endian else ">"])
+        _fill(file.create_dataset(name, value.shape, kind, track_times=False), value)
     else:
         file.create_dataset(name, data=value, track_times=False)
 
@@ -331,7 +332,7 @@ def _write(file: h5py.File, name: str, value: Any) -> None:
 def _write_attributes(file: h5py.File, metadata: Mapping[str, str]) -> None:
     """Write metadata as attributes of the objects that they name, the others of the root group.
 
-    They may be edited, or be of another state: what does not fit its type is written as a string.
+    They may be edited: what does not fit its type is written as a string.
     """
     try:
         types = dict(json.loads(metadata.get(_TYPES, "{}")))
@@ -381,24 +382,12 @@ _BFLOAT16: Final[dict[Literal["<", ">"], h5py.h5t.TypeFloatID]] = {
 
 @dataclass
 class Parts:
-    """A file taken apart.
+    """A file taken apart."""
 
-    Parameters
-    ----------
-    entry
-        The entry of a state.
-    arrays
-        The arrays by path; each dataset once, under its first name.
-    left
-        Datasets of numbers that are no arrays, by path, and why.
-    fills
-        What HDF5 fills arrays with where nothing was written, by path, if somebody chose it, or if
-        not all was written.
-    """
-
-    entry: dict[str, Any] = field(default_factory=dict)
-    arrays: dict[str, Array] = field(default_factory=dict)
-    left: dict[str, str] = field(default_factory=dict)
+    entry: dict[str, Any] = field(default_factory=dict)  # of a state
+    arrays: dict[str, Array] = field(default_factory=dict)  # by path; each once, under its first name
+    left: dict[str, str] = field(default_factory=dict)  # datasets of numbers that are no arrays, and why
+    # What is filled in where nothing was written: if somebody chose it, or not all was written.
     fills: dict[str, float] = field(default_factory=dict)
 
 
@@ -407,8 +396,8 @@ def objects(
 ) -> Iterator[tuple[str, Any, str]]:
     """Yield groups and datasets with their paths, by hard links only, in a fixed order.
 
-    A group is yielded once, a dataset under each of its paths, with the first one. What lies deeper
-    than a state may nest, or has a name that no state can have, is left out.
+    A group comes once, a dataset under each path, with its first. What no state can hold is left
+    out.
     """
     names = {} if names is None else names
     path = names[_address(group)] = "/".join(keys)
@@ -448,20 +437,15 @@ def _dtype(dataset: h5py.Dataset) -> np.dtype[Any] | None:
             return BFLOAT16_BITS.newbyteorder(order)
     try:
         dtype = dataset.dtype
-        if dtype == "V2":
-            return BFLOAT16_BITS.newbyteorder("<") if _says_bfloat16(dataset) else None
+        if dtype == "V2":  # opaque values, which Keras says are bfloat16
+            says = "dtype" in dataset.attrs and dataset.attrs.get_id("dtype").shape == ()
+            is_bfloat16 = says and dataset.attrs["dtype"] in ("bfloat16", b"bfloat16")
+            return BFLOAT16_BITS.newbyteorder("<") if is_bfloat16 else None
         element_type(dtype)
         same = kind == h5py.h5t.py_create(dtype, logical=True)
     except (TypeError, ValueError, ArgumentError):
         return None
     return dtype if same and h5py.check_enum_dtype(dtype) is None else None
-
-
-def _says_bfloat16(dataset: h5py.Dataset) -> bool:
-    """Return whether opaque values are bfloat16, as Keras writes them."""
-    if "dtype" not in dataset.attrs or dataset.attrs.get_id("dtype").shape != ():
-        return False
-    return dataset.attrs["dtype"] in ("bfloat16", b"bfloat16")
 
 
 def _unfit(dataset: h5py.Dataset) -> str:
@@ -478,10 +462,7 @@ def _unfit(dataset: h5py.Dataset) -> str:
 
 
 def _places(dataset: h5py.Dataset) -> tuple[dict[tuple[int, ...], tuple[int, int]], int]:
-    """Return offset and bytes of what is stored outside of headers, by where each chunk begins.
-
-    The second number is how many chunks are not stored.
-    """
+    """Return offset and bytes of stored chunks by their start, and how many are not stored."""
     if dataset.chunks is None:
         start, size = dataset.id.get_offset(), dataset.id.get_storage_size()
         return {} if start is None else {(0,) * dataset.ndim: (start, size)}, 0
@@ -514,7 +495,10 @@ def cut(file: h5py.File, stream: BinaryIO, size: int) -> Parts:
             continue
         memory -= dataset.nbytes
         empty -= unstored
-        array = parts.arrays[path] = _read_array(dataset)
+        array = np.zeros(dataset.shape, _dtype(dataset))  # HDF5 may leave alone what is not stored
+        if array.size:
+            dataset.id.read(_ALL, _ALL, array, mtype=dataset.id.get_type())
+        parts.arrays[path] = in_host_order(array)
         chosen = dataset.id.get_create_plist().fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED
         if array.dtype.kind == "f" and (chosen or unstored):
             parts.fills[path] = float(dataset.fillvalue)
@@ -561,19 +545,10 @@ def _without(holes: list[tuple[int, int]], stream: BinaryIO, size: int) -> tuple
     return np.frombuffer(b"".join(kept), np.uint8), np.array([*runs, size - at], np.int64)
 
 
-def _read_array(dataset: h5py.Dataset) -> Array:
-    """Return the values of an array in the byte order of this machine."""
-    array = np.zeros(dataset.shape, _dtype(dataset))  # HDF5 may leave alone what is not stored
-    if array.size:
-        dataset.id.read(_ALL, _ALL, array, mtype=dataset.id.get_type())
-    return in_host_order(array)
-
-
 def join(path: Path, entry: Any, arrays: Mapping[str, Array]) -> tuple[str, list[str]]:
     """Write a file from its parts to an empty one; return why they do not fit, or the empty string.
 
-    Also returned are the paths of the arrays that lack: the file is left without those. `entry` is
-    the entry `ENTRY` of a state, and is not trusted.
+    Also the paths of the arrays that lack. `entry` is that of a state, and is not trusted.
     """
     if not _is_sound(entry):
         return "the skeleton is damaged", []
@@ -604,10 +579,10 @@ def join(path: Path, entry: Any, arrays: Mapping[str, Array]) -> tuple[str, list
 def _datasets(
     file: h5py.File, arrays: Collection[str], ends: Array
 ) -> tuple[dict[str, tuple[h5py.Dataset, str]], set[int], int]:
-    """Return the datasets of arrays, each with why it is none, and addresses of those that lack.
+    """Return datasets of arrays with what is unfit in them, addresses of lacking ones, and a count.
 
-    Those were cut out; `ends` are those of the runs. The last of the three is how many other
-    datasets may have been arrays: no value of theirs was cut out.
+    Lacking ones were cut out; `ends` are those of the runs. The count is of others that may have
+    been arrays: no value of theirs was cut out.
     """
     datasets: dict[str, tuple[h5py.Dataset, str]] = {}
     lacking: set[int] = set()
@@ -665,10 +640,9 @@ def _misfit(dataset: h5py.Dataset | None, reason: str, array: Array) -> str:
 
 
 def _fill(dataset: h5py.Dataset, array: Array) -> None:
-    """Write an array to a dataset whose bytes were cut out.
+    """Write an array to a dataset whose bytes were cut out; nothing of what lies there is read.
 
-    Nothing of what lies there is read. What was not stored is not stored again, unless it has other
-    values than those that HDF5 fills it with.
+    What was not stored is stored only if it has other values than those that HDF5 fills in.
     """
     if not array.size:
         return
@@ -697,9 +671,3 @@ def _fill(dataset: h5py.Dataset, array: Array) -> None:
             if filled.tobytes() == block.tobytes():
                 continue
         dataset.id.write(memory, space, block, mtype=mtype)
-
-
-def write_bfloat16(file: h5py.File, name: str, array: Array) -> None:
-    """Write a new dataset of bfloat16, in the byte order of this machine."""
-    kind = h5py.Datatype(_BFLOAT16["<" if np.little_endian else ">"])
-    _fill(file.create_dataset(name, array.shape, kind, track_times=False), array)

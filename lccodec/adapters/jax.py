@@ -644,10 +644,9 @@ def _arriving(
 
 
 class _Matched:
-    """The leaves of a state as the target has them, by the names of the target.
+    """The leaves of a state by the names of the target, checked against its leaves, `wanted`.
 
-    `wanted` and `shared` are the leaves of the target, and those of the state that it has; `names`
-    has the name in the target of each leaf of the state.
+    `shared` are those that both have; `names` has the target's name of each leaf of the state.
     """
 
     def __init__(
@@ -719,8 +718,8 @@ def _placed(value: Any, like: Any, name: str) -> Any:
 def _fitted(value: Any, like: Any) -> Any:
     """Turn a number into an array without dimensions, or back, as the target has it.
 
-    The step of Linen's `TrainState` is an int until a jitted function has returned it. If the value
-    would change, it is returned as it is.
+    The step of Linen's `TrainState` is an int until a jitted function has returned it. What would
+    change stays as it is.
     """
     number, array = (value, like) if type(value) in _NUMBER_KINDS else (like, value)
     kind, dtype = _NUMBER_KINDS.get(type(number)), getattr(array, "dtype", None)

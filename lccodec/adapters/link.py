@@ -15,13 +15,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 from ..chain.chain import Chain
 from ..chain.life.pins import add_link, name_exact
-from ..chain.read.checkpoint import OpenCheckpoint, open_exact_of, open_file, open_step
+from ..chain.read.checkpoint import (
+    OpenCheckpoint,
+    open_exact_of,
+    open_file,
+    open_step,
+)
 from ..chain.read.links import LINK_KEY
 from ..chain.save.settings import LOG
 from ..chain.save.single_file import save_file
@@ -30,30 +34,9 @@ from ..chain.store.store import checkpoint_name
 from ..constants import MAX_STEP
 from ..container.system import checked_path
 from ..errors import ChainError, FormatError, StorageError
-from ..policy.roles import Assignment
 
-
-def save_linked(
-    state: Any,
-    path: str | os.PathLike[str],
-    metadata: dict[str, str],
-    chain: Chain | None,
-    roles: Mapping[str, Assignment] | None = None,
-    step: int | None = None,
-    only: Sequence[str] | None = None,
-) -> None:
-    """Write a state to a lossless file; with a chain, to a step of it, and then to the file.
-
-    An existing file is replaced after the state is on the disk. `step` is the trainer's (see
-    `chain_step`); `roles` and `only` are as for `Chain.save`. Errors are those of `Chain.save` and
-    `write_link`.
-    """
-    if chain is None:
-        save_file(state, path, metadata)
-        return
-    step = chain_step(step, chain.latest)
-    chain.save(step, state, metadata, roles=roles, only=only)
-    write_link(chain, step, checked_path(path))
+#: The name of the checkpoint in a folder of Hugging Face's libraries that was packed.
+PACKED: Final = "lccodec.lcc.h5"
 
 
 def chain_step(wanted: int | None, latest: int | None) -> int:
@@ -76,9 +59,8 @@ def chain_step(wanted: int | None, latest: int | None) -> int:
 def write_link(chain: Chain, step: int, path: Path) -> int:
     """Give the newest step of a chain its name at a path; return the bytes of a whole file there.
 
-    An existing file is replaced, and after an error unchanged. Of a chain that keeps only its
-    history, the name is a link, and the number is 0. A ``ChainError`` says that the exact state is
-    not there any more, as its file could not be written.
+    Of a chain that keeps only its history, it is a link of 0 bytes. A ``ChainError`` says that the
+    exact state is not there any more, as its file could not be written.
     """
     store = DirectoryStore(Path(chain.directory))
     if chain.newest == "history":
@@ -98,10 +80,9 @@ def write_link(chain: Chain, step: int, path: Path) -> int:
 
 
 def open_linked(path: str | os.PathLike[str]) -> OpenCheckpoint:
-    """Open a file of `save_linked`: the state itself, or the checkpoint that a link names.
+    """Open a file that has a state itself, or the checkpoint that a link names.
 
-    A ``ChainError``, which names the chain, says that the linked checkpoint is missing or has
-    another root hash than the link says. Other errors are those of `open_file`.
+    A ``ChainError`` says that the linked one is missing or has another root hash.
     """
     path = checked_path(path)
     file = open_file(path)
@@ -131,9 +112,8 @@ def read_link(path: Path, text: str) -> tuple[Path, str]:
 def open_named(path: Path, root: str, by: str | os.PathLike[str]) -> OpenCheckpoint:
     """Open a checkpoint whose root hash another file gives; errors call that file `by`.
 
-    If the exact file beside it is of that checkpoint, it is opened in its place. The root may be
-    that of the checkpoint's exact file: when it was noted, only that file had the step. A
-    ``ChainError`` says that the checkpoint is missing or has another root hash.
+    The exact file beside it goes before, if it is of that checkpoint. The root may be that of the
+    exact file: when it was noted, only that file had the step.
     """
     if (exact := open_exact_of(path, root)) is not None:
         return exact

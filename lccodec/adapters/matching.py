@@ -253,10 +253,10 @@ def part_of(state: Any, prefix: Any) -> tuple[Any, tuple[str, ...]]:
 def check_same(
     wanted: Mapping[str, str], saved: Mapping[str, str], more: Iterable[str] = (), advice: str = ""
 ) -> None:
-    """Compare the leaves of a target with the leaves of a state, each described in words.
+    """Compare the leaves of a target and of a state by their words; raise if they differ.
 
-    An ``ArgumentError`` lists what is missing, unexpected, or of another shape or type, and `more`
-    misfits; of each kind up to ten. `advice` says what to do about what only one of the two has.
+    The ``ArgumentError`` lists up to ten of each kind, and `more` misfits. `advice` says what to do
+    about what only one of the two has.
     """
     problems = [
         [f"missing: {name} ({wanted[name]})" for name in wanted if name not in saved],

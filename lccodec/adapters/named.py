@@ -82,10 +82,8 @@ def prune_together(
 ) -> dict[Place, Pruning]:
     """Prune a chain; if it holds records of DCP, also the chains of the ranks in its directory.
 
-    The records that stay say which steps of the ranks stay. Ranks whose chains lie elsewhere may
-    have other records: `prune_named` is for them. With `renew`, parity is made again for files that
-    stay and have lost it with others. Parameters, results and errors are otherwise those of `prune`
-    and `prune_named`.
+    The records that stay say which steps of the ranks stay. `prune_named` is for ranks elsewhere.
+    With `renew`, parity is made again for files that stay and have lost it with others.
     """
     if not renew:
         options["again"] = lambda *_: None
@@ -163,10 +161,7 @@ def _named_by(path: Path) -> list[Path]:
 
 
 def parts_of(path: Path) -> tuple[Path, dict[str, str]]:
-    """Return what a record of DCP names: the directory of the ranks' chains, and files with roots.
-
-    Of another checkpoint, there are no files.
-    """
+    """Return the directory of the ranks' chains, and the files with roots, that a record names."""
     with open_checkpoint(path) as reader:
         metadata, step = reader.manifest.metadata, reader.manifest.step
     if metadata.get("kind") != RECORD_KIND or step is None:

@@ -294,10 +294,7 @@ _UNKNOWN_NAME: Final = Assignment("other", "of another name in the tree")
 
 
 def take_part(tree: Any, *, copy: bool = True) -> dict[str, Any]:
-    """Return the part of a tree that this process stores, as a state.
-
-    By default it is a copy, so that the buffers of the tree may be donated.
-    """
+    """Return the part of a tree that this process stores, copied by default, as a state."""
     process = jax.process_index()
     table: list[tuple[KeyPath, Entry]] = []
     values: dict[str, Any] = {}
@@ -339,11 +336,7 @@ def take_part(tree: Any, *, copy: bool = True) -> dict[str, Any]:
 
 
 def part_roles(tree: Any, part: dict[str, Any]) -> dict[str, Assignment]:
-    """Return the role of every array in the part that `take_part` made of a tree, by name.
-
-    A name in the part is the path of a leaf and the offsets of a shard. The roles come from the
-    tree.
-    """
+    """Return the role of every array in the part that `take_part` made of a tree, by name."""
     structural = roles(tree)
     shapes = {name: leaf.shape for name, leaf in leaves(tree) if hasattr(leaf, "shape")}
     assignments = assign_roles(shapes, None, structural)
@@ -360,9 +353,8 @@ def part_roles(tree: Any, part: dict[str, Any]) -> dict[str, Assignment]:
 def read_tree(directory: Path, target: Any = None) -> Any:
     """Return the tree whose parts are in a directory.
 
-    Where the target, a tree with the same names, has a `jax.Array` or `jax.ShapeDtypeStruct`, the
-    result has an array with its sharding; where it has a NumPy array, a NumPy array; elsewhere a
-    plain value. Without a target, it is NumPy arrays (and random keys) in dicts and lists.
+    Its leaves have the shardings and kinds of the target, a tree with the same names; without one
+    they are NumPy arrays, random keys and plain values in dicts and lists.
     """
     with Parts(directory) as parts:
         if target is None:

@@ -111,10 +111,7 @@ def written_by(base: Path, rank: int, name: str | None) -> Written:
 
 
 class ParityOfRanks:
-    """Makes parity of what the ranks of each save have written.
-
-    `redundancy` says how many ranks may be lost. `group` has the ranks, if not all save.
-    """
+    """Makes parity of the ranks' files of each save; `redundancy` is how many ranks may be lost."""
 
     def __init__(self, redundancy: Redundancy, group: dist.ProcessGroup | None) -> None:
         self._redundancy, self._group = redundancy, group

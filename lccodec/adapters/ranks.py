@@ -179,10 +179,7 @@ def repairable(path: Place, bounds: Bounds = UNBOUNDED) -> str | None:
 
 
 def _saves_below(store: DirectoryStore) -> dict[Path, _Saves]:
-    """Return the saves that records name, by the directory of the ranks' chains.
-
-    Whether a chain is one of records, its newest checkpoint says that can be read.
-    """
+    """Return the saves that records name, by the directory of the ranks' chains."""
     by_base: dict[Path, _Saves] = {}
     for name in reversed(store.checkpoints().values()):
         with suppress(LccodecError):  # a damaged one; its files are those of no save

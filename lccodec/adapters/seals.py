@@ -106,8 +106,7 @@ class Entry:
 def format_listing(entries: Mapping[str, Entry]) -> bytes:
     """Return the text for files, sorted by their names; the same files give the same text.
 
-    If all lines do not fit into a seal, those of tensors are left out, as is one that is too long.
-    An ``ArgumentError`` says that there are too many files, or that a name is too long.
+    Lines of tensors are left out if all lines do not fit. Too many files are an ``ArgumentError``.
     """
     for with_parts in (True, False):
         lines = [_FIRST + _VERSION]
@@ -132,10 +131,8 @@ def format_listing(entries: Mapping[str, Entry]) -> bytes:
 class Listing(Mapping[str, Entry]):
     """What a seal says of files, by name: that of the text `data`, which errors call `where`.
 
-    A ``FormatError`` says that a line is not one of a seal, that a name occurs twice, is absolute
-    or leads out of the directory; or, when a file is asked for, that a line of a tensor is
-    malformed. A ``ChecksumError`` says that the seal itself is damaged, a ``LimitError`` that it is
-    too large, and an ``UnsupportedError`` that a newer version wrote it.
+    A ``FormatError`` names a line that is not one of a seal, or leads out of the directory; those
+    of tensors are read when a file is asked for.
     """
 
     def __init__(self, data: bytes, where: str) -> None:
@@ -175,8 +172,13 @@ class Listing(Mapping[str, Entry]):
         if (match := _FILE.fullmatch(line)) is None:
             raise self._error(number, "not the SHA-256 and the name of a file, as of sha256sum")
         escaped, digest, raw = match.groups()
-        if escaped and (raw := _unescaped(raw)) is None:
-            raise self._error(number, "the name of a file is escaped wrongly")
+        if escaped:
+            raw = raw.replace(_ESCAPED[b"\\"], b"\0")  # from the left; no name has a null character
+            for plain in (b"\n", b"\r"):
+                raw = raw.replace(_ESCAPED[plain], plain)
+            if b"\\" in raw:
+                raise self._error(number, "the name of a file is escaped wrongly")
+            raw = raw.replace(b"\0", b"\\")
         name = os.fsdecode(raw.removeprefix(b"./"))
         if _LEADS_OUT.search(name) or (WINDOWS and not set(name).isdisjoint("\\:")):
             raise self._error(number, f"{name!r} is not the relative path of a file below")
@@ -186,14 +188,6 @@ class Listing(Mapping[str, Entry]):
 
     def _error(self, number: int, message: str, kind: type[DataError] = FormatError) -> DataError:
         return kind(RULE, f"{self._where}: line {number}", message)
-
-
-def _unescaped(name: bytes) -> bytes | None:
-    """Return a name without its escapes; None if one is unknown."""
-    name = name.replace(_ESCAPED[b"\\"], b"\0")  # from the left; no name has a null character
-    for plain in (b"\n", b"\r"):
-        name = name.replace(_ESCAPED[plain], plain)
-    return None if b"\\" in name else name.replace(b"\0", b"\\")
 
 
 def _check_whole(data: bytes, where: str) -> None:
@@ -237,10 +231,7 @@ def digest_of(file: BinaryIO, count: Count = int) -> str:
 
 
 def entry_of(file: BinaryIO, parts: Iterable[SealedPart], count: Count = int) -> Entry:
-    """Return the SHA-256 of a file and of parts of it, in one pass.
-
-    Parts lie in the order of their bytes. Those that end behind the file are left out.
-    """
+    """Return the SHA-256 of a file and of parts of it, which lie in order, in one pass."""
     whole, done, at = hashlib.sha256(), list[SealedPart](), 0
     waiting = iter(parts)
     part, of_part = next(waiting, None), hashlib.sha256()
@@ -287,9 +278,8 @@ class FileSeal:
 def sealed_file(path: StrPath) -> Iterator[BinaryIO]:
     """Open a regular file for reading, and verify it first if there is a seal for it.
 
-    What is yielded is the open file that was verified. If it, or the file at the path, changes
-    until the end of the block, that is an error. A ``ChecksumError`` names the damaged tensors; a
-    ``DataError`` says that the seal is malformed.
+    If it, or the file at the path, changes until the end of the block, that is an error. A
+    ``ChecksumError`` names the damaged tensors, a ``DataError`` a malformed seal.
     """
     with regular_file(path) as file:
         file_seal = find_seal(checked_path(path))
@@ -305,10 +295,7 @@ def sealed_file(path: StrPath) -> Iterator[BinaryIO]:
 
 
 def read_sealed(path: StrPath, most: int | None = None) -> bytes:
-    """Return the bytes of a regular file; those that are returned are verified. Errors as above.
-
-    With `most`, a file of more bytes is a ``LimitError``.
-    """
+    """Return the bytes of a regular file, verified; more than `most` are a ``LimitError``."""
     data = read_bounded(path, most, RULE)
     file_seal = find_seal(checked_path(path))
     if file_seal is not None and hashlib.sha256(data).hexdigest() != file_seal.entry.digest:
@@ -317,11 +304,9 @@ def read_sealed(path: StrPath, most: int | None = None) -> bytes:
 
 
 def find_seal(path: Path) -> FileSeal | None:
-    """Return what is sealed of a file, or None.
+    """Return what is sealed of a file, or None: beside it, or in the nearest directory with a seal.
 
-    That is in the seal beside it, or in that of its directory, or of the nearest one above that has
-    a seal. A file that a directory's seal does not name is not sealed. A seal that is malformed, or
-    beside the file and does not name it, is a ``DataError``.
+    A seal that is malformed, or beside the file and does not name it, is a ``DataError``.
     """
     beside = path.with_name(path.name + FILE_SUFFIX)
     if (listing := read_listing(beside)) is not None:
@@ -488,7 +473,11 @@ def check(path: StrPath, *, threads: int = 1, progress: Progress = False) -> lis
     """
     target, progress = checked_path(path), check_progress(progress)
     try:
-        sealed = _sealed(target)
+        if target.is_dir():
+            sealed: Mapping[str, Entry] | None = read_listing(_seal_of(target))
+        else:
+            file_seal = find_seal(target)
+            sealed = None if file_seal is None else {target.name: file_seal.entry}
     except DataError as error:
         return [Problem(error.rule, error.where, error.message)]
     if sealed is None:
@@ -519,14 +508,6 @@ def is_sealed(path: StrPath) -> bool:
         return True
 
 
-def _sealed(target: Path) -> Mapping[str, Entry] | None:
-    """Return what is sealed of a file or a directory."""
-    if target.is_dir():
-        return read_listing(_seal_of(target))
-    file_seal = find_seal(target)
-    return None if file_seal is None else {target.name: file_seal.entry}
-
-
 def _seal_of(target: Path) -> Path:
     return target / SEAL_NAME if target.is_dir() else target.with_name(target.name + FILE_SUFFIX)
 
@@ -544,9 +525,8 @@ class ListedFile:
 def listed_files(directory: Path) -> Iterator[ListedFile]:
     """Yield the files below a directory, but for its seal and what comes and goes with a chain.
 
-    These are temporary files, and the folder of hashes and values beside checkpoints, which each
-    save writes anew. A link in the directory to a file in it is that file. A link to a directory in
-    it is left out: the files there are found anyway.
+    These are temporary files, and the folder of hashes. A link to a file in the directory is that
+    file; one to a directory is left out, as its files are found anyway.
     """
     root = os.path.realpath(directory)
     folders = [""]
@@ -649,10 +629,9 @@ def in_threads(
     progress: Progress,
     doing: str,
 ) -> list[Result]:
-    """Return the results of a call for each item, in their order; `threads` run at the same time.
+    """Return the results of a call for each item, in order; `threads` run at the same time.
 
-    A call is given an item, and what counts its bytes, which are `total` of all items. Threads
-    help: hashlib releases the interpreter's lock.
+    A call gets an item, and what counts its bytes, which are `total` of all items.
     """
     lock = threading.Lock()
     done = 0

@@ -75,11 +75,11 @@ def _text_decoder(make: Callable[[Any], Any], kind: type = str) -> Decode:
     return decode
 
 
-def _list_decoder(make: Callable[..., Any], kinds: tuple[type, ...] = (int,)) -> Decode:
-    """Return a decoder that takes lists of values of these types only."""
+def _list_decoder(make: Callable[..., Any]) -> Decode:
+    """Return a decoder that takes lists of integers only."""
 
     def decode(stored: Any) -> Any:
-        if type(stored) is not list or not all(type(item) in kinds for item in stored):
+        if type(stored) is not list or not all(type(item) is int for item in stored):
             raise TypeError("not such a list")
         return make(*stored)
 
@@ -159,10 +159,7 @@ _DECODERS: Final[dict[str, Decode]] = {kind: decode for kind, _, decode in _CODE
 
 
 def to_stored(value: Any) -> tuple[str, Any] | None:
-    """Return the kind of a value and its stored form; None if the value is not on the list.
-
-    An ``ArgumentError`` says that a value on the list cannot be stored in full.
-    """
+    """Return kind and stored form of a value; None if it is not on the list, or plain."""
     kind = type(value)
     if kind in _CODECS:
         name, encode, _ = _CODECS[kind]
@@ -283,9 +280,9 @@ def to_plain(
 ) -> tuple[Any, dict[str, str]]:
     """Return a framework's state as a plain state, and `metadata` with the note.
 
-    `inside` returns a container of the framework as a dict, list or tuple, and any other value as
-    it is. `leaf` returns a leaf, whose path is given too, as an array, a scalar or a tuple of
-    these; and its type if the note must name it. An ``ArgumentError`` of theirs gets the place.
+    `inside` returns a container of the framework as a dict, list or tuple. `leaf` gets a leaf and
+    its path, and returns an array, scalar or tuple of these, with its type for the note. An
+    ``ArgumentError`` of theirs gets the place.
     """
     kept = metadata_strings(metadata)
     walk = _ToPlain(inside, leaf)
@@ -348,9 +345,8 @@ def from_plain(
 ) -> Any:
     """Return a plain state, with bfloat16 as bits, as one of a framework: inverse of `to_plain`.
 
-    `name` is that of the state in the saved one; empty if it is the whole. `leaf` converts an array
-    to the framework's, given its type in the note and its name; it is called once for an array that
-    is in several places. `constructors` make the other types from what is stored.
+    `name` is that of the state in the saved one. `leaf` converts an array, given its type in the
+    note and its name, once for all of its places. `constructors` make other types.
     """
     if type(name) is not str:
         raise ArgumentError(f"the name of an entry must be a string; got {name!r}")
@@ -378,8 +374,7 @@ def from_outline(
 ) -> tuple[Any, dict[str, Any]]:
     """Return the state of a framework that the leaves of a chain form, before any is decoded.
 
-    Its arrays have no values. With keys, it is a dict of the leaves by name. Also what `leaf` has
-    made, by the first name of its array. `leaf` and `constructors` are as in `from_plain`.
+    With keys, it is a dict by name. Also what `leaf` has made, by the first name of its array.
     """
     made: dict[str, Any] = {}
 
@@ -480,8 +475,7 @@ def _parse(text: str) -> Mapping[str, str]:
 def make_up(shape: Sequence[int], shards: Iterable[tuple[Sequence[int], Sequence[int]]]) -> bool:
     """Return whether shards (offsets, sizes) make up an array of this shape.
 
-    Shards of other offsets, inside the array, that add up to it: so no memory is allocated without
-    stored bytes for it.
+    They lie inside it, apart, and add up: so no memory is taken without stored bytes for it.
     """
     starts, volume = [], 0
     for offsets, sizes in shards:
@@ -500,10 +494,7 @@ class _Node(dict[Any, Any]):
 
 
 def nested(leaves: Iterable[tuple[Sequence[str | int], Any]], rule: str, where: str) -> dict[Any, Any]:
-    """Return leaves by their paths, in a dict of dicts and lists.
-
-    A ``FormatError`` says that a path is not one of strings and integers, or leads to another leaf.
-    """
+    """Return leaves by their paths, of strings and integers, in a dict of dicts and lists."""
     root = _Node()
     for path, leaf in leaves:
         if not 0 < len(path) <= MAX_NESTING or {*map(type, path)} - {str, int}:

@@ -47,8 +47,7 @@ from ..inspect.report import document
 from ..printable import printable
 from ..table import size_text
 from . import render
-from .parameters import NEW
-from .program import say, verb
+from .program import NEW, say, verb
 from .render import Table
 
 SAVE_EVERY: Final = 4  # iterations
@@ -169,10 +168,9 @@ class Saved:
 
 
 class PartialCheckpoint:
-    """SCAR's running checkpoint: each save updates the parameters that moved farthest.
+    """SCAR's running checkpoint: each save updates the `entries` parameters that moved farthest.
 
-    `vector` has the parameters at the start of training. They are not counted: a seed reproduces
-    them. One save may store `entries` parameters.
+    Those at the start, `vector`, are not counted: a seed reproduces them.
     """
 
     def __init__(self, vector: Floats, entries: int) -> None:

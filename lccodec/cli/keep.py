@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import click
 
@@ -33,8 +33,7 @@ from ..policy.presets import POLICIES
 from ..printable import printable
 from ..table import ranges_text
 from . import render
-from .parameters import FILE_OR_FOLDER, PLACE, STEP, chain_argument, hindsight_option
-from .program import say, say_result, verb
+from .program import FILE_OR_FOLDER, PLACE, STEP, chain_argument, hindsight_option, say, say_result, verb
 
 
 def pruning_text(pruning: Pruning, dry_run: bool) -> str:
@@ -213,23 +212,19 @@ def _age(_context: click.Context, _parameter: click.Parameter, text: str | None)
 )
 def prune(  # one parameter for each option: click passes them by name
     directory: Place,
-    latest: int | None,
-    every: int | None,
-    best: tuple[int, str, Literal["min", "max"]] | None,
-    steps: tuple[int, ...],
-    newer_than: timedelta | None,
     places: tuple[Path, ...],
     rewrite: bool,
     grow: bool,
     dry_run: bool,
     as_json: bool,
+    **rule: Any,  # of `Keep`
 ) -> None:
     """Remove the checkpoints that no option keeps, and that nothing kept needs.
 
     The newest step and pinned steps are always kept. With --rewrite, nothing is done if the chain
     would grow. With --named-by, DIR may hold the chains of several ranks.
     """
-    chosen = bool(latest or every or best or steps or newer_than is not None)
+    chosen = any(value not in (None, ()) for value in rule.values())
     if places and chosen:
         raise click.UsageError("--named-by cannot be combined with other options that say what to keep")
     if not places and not chosen:
@@ -238,7 +233,7 @@ def prune(  # one parameter for each option: click passes them by name
         )
     if grow and not rewrite:
         raise click.UsageError("--grow needs --rewrite")
-    keep = None if places else Keep(latest, every, best, steps, newer_than)
+    keep = None if places else Keep(**rule)
 
     def pruned_chains(only_say: bool) -> dict[Place, Pruning]:
         with render.progress("pruning") as update:

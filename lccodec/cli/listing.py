@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from ..chain.read.info import CheckpointInfo, CheckpointSummary
@@ -11,12 +9,11 @@ from ..chain.read.links import pointer_text
 from ..chain.read.survey import survey
 from ..chain.store.directory import describe_exact
 from ..chain.store.opening import open_store
-from ..chain.store.store import Store
 from ..container.system import Place
 from ..errors import ChainError, LccodecError
+from ..printable import printable
 from . import render
-from .parameters import place_argument
-from .program import error_document, error_text, say, tell, verb
+from .program import error_document, error_text, place_argument, say, tell, verb
 from .render import quality_document, quality_text
 
 
@@ -28,54 +25,56 @@ from .render import quality_document, quality_text
 def ls(place: Place, quality: bool, as_json: bool) -> int:
     """List the checkpoints of a chain or a bundle, and the chains below DIR or an address."""
     with open_store(place) as store:
-        return _list(store, quality, as_json)
-
-
-def _list(store: Store, quality: bool, as_json: bool) -> int:
-    listed = store.snapshot()
-    steps, exact, pins = listed.steps(), describe_exact(listed), listed.pins()
-    chains = listed.chains()
-    if not steps and exact is None and not chains:
-        raise ChainError(store.nothing())
-    by_step: dict[int, CheckpointInfo | CheckpointSummary | LccodecError] = {}
-    with render.progress("reading") as update:
-        for done, visit in enumerate(survey(store, steps), 1):
-            try:
-                visit.check()
-                by_step[visit.step] = visit.info() if quality else visit.summary()
-            except LccodecError as problem:  # the other checkpoints are still listed
-                by_step[visit.step] = problem
-            update(done, len(steps))
-    read = [(step, by_step[step]) for step in steps if step in by_step]
-    infos = [info for _, info in read if not isinstance(info, LccodecError)]
-    errors = [(step, error) for step, error in read if isinstance(error, LccodecError)]
-    if as_json:
-        document = {
-            "directory": str(store.path),
-            "checkpoints": [{**render.checkpoint_document(info), **_quality(info)} for info in infos],
-            "totals": render.totals(infos),
-            "exact": exact,
-            "pins": pins,
-            "chains": [str(chain) for chain in chains],
-            "errors": [{"step": step, **error_document(error, error_text(error))} for step, error in errors],
-        }
-        say(render.dump_json(document))
-    else:
-        with_arrays = [info for info in infos if isinstance(info, CheckpointInfo)]
-        say(quality_text(with_arrays) if quality else render.checkpoints_text(infos))
-        if infos and (text := pointer_text(infos[-1].metadata)):
-            say(f"the last is {text}")
-        if exact is not None:
-            say(render.exact_text(exact))
-        if chains:
-            say(render.chains_text(chains))
-        if pins:
-            say(f"pinned: {', '.join(map(str, pins))}")
-    for _, error in errors:
-        tell("error", error_text(error))
-    return 1 if errors else 0
-
-
-def _quality(info: CheckpointInfo | CheckpointSummary) -> dict[str, Any]:
-    """Return what the save lost, if it was read."""
-    return quality_document(info) if isinstance(info, CheckpointInfo) else {}
+        listed = store.snapshot()
+        steps, exact, pins = listed.steps(), describe_exact(listed), listed.pins()
+        chains = listed.chains()
+        if not steps and exact is None and not chains:
+            raise ChainError(store.nothing())
+        by_step: dict[int, CheckpointInfo | CheckpointSummary | LccodecError] = {}
+        with render.progress("reading") as update:
+            for done, visit in enumerate(survey(store, steps), 1):
+                try:
+                    visit.check()
+                    by_step[visit.step] = visit.info() if quality else visit.summary()
+                except LccodecError as problem:  # the other checkpoints are still listed
+                    by_step[visit.step] = problem
+                update(done, len(steps))
+        read = [(step, by_step[step]) for step in steps if step in by_step]
+        infos = [info for _, info in read if not isinstance(info, LccodecError)]
+        errors = [(step, error) for step, error in read if isinstance(error, LccodecError)]
+        if as_json:
+            document = {
+                "directory": str(store.path),
+                "checkpoints": [
+                    {
+                        **render.checkpoint_document(info),
+                        **(quality_document(info) if isinstance(info, CheckpointInfo) else {}),
+                    }
+                    for info in infos
+                ],
+                "totals": render.totals(infos),
+                "exact": exact,
+                "pins": pins,
+                "chains": [str(chain) for chain in chains],
+                "errors": [
+                    {"step": step, **error_document(error, error_text(error))} for step, error in errors
+                ],
+            }
+            say(render.dump_json(document))
+        else:
+            with_arrays = [info for info in infos if isinstance(info, CheckpointInfo)]
+            say(quality_text(with_arrays) if quality else render.checkpoints_text(infos))
+            if infos and (text := pointer_text(infos[-1].metadata)):
+                say(f"the last is {text}")
+            if exact is not None:
+                there = "" if exact["step"] is None else f"step {exact['step']}, {exact['bytes']:,} bytes"
+                say(printable(": ".join(filter(None, ["exact file", there, exact["problem"]]))))
+            if chains:
+                say("there are chains below; give one of them to ls and the other commands:")
+            for chain, steps_there in chains.items():
+                say(f"  {printable(chain)}: {render.steps_text(steps_there)}")
+            if pins:
+                say(f"pinned: {', '.join(map(str, pins))}")
+        for _, error in errors:
+            tell("error", error_text(error))
+        return 1 if errors else 0

@@ -34,8 +34,8 @@ from ..inspect.trajectory import course
 from ..printable import printable
 from ..table import size_text
 from . import render
-from .foreign import describe_foreign, foreign_text
-from .parameters import (
+from .convert import describe_foreign, foreign_text
+from .program import (
     CHAIN_OR_FILE,
     NEW,
     STEP,
@@ -43,10 +43,11 @@ from .parameters import (
     history_option,
     place_argument,
     rows_option,
+    say,
     step_option,
     threads_option,
+    verb,
 )
-from .program import say, verb
 from .render import quality_document, sparkline
 
 
@@ -194,15 +195,12 @@ def _checked(path: Place, deep: bool, threads: int, bounds: Bounds) -> list[Prob
     if isinstance(path, Address) or not seals.is_sealed(path):
         return check_together(path, deep, bounds)
     problems = seals.check(path, threads=threads)
-    return [*problems, *check_together(path, deep, bounds)] if _is_own(path) else problems
-
-
-def _is_own(path: Path) -> bool:
-    """Return whether a path is that of a chain, a bundle or a checkpoint."""
     if path.is_dir():
-        return bool(DirectoryStore(path).steps())
-    kind = recognize(path)
-    return kind is not None and kind.name in ("checkpoint", "bundle")
+        is_own = bool(DirectoryStore(path).steps())
+    else:
+        kind = recognize(path)
+        is_own = kind is not None and kind.name in ("checkpoint", "bundle")
+    return [*problems, *check_together(path, deep, bounds)] if is_own else problems
 
 
 _RANGE: Final = re.compile(r"([0-9]{0,16}):([0-9]{0,16})(?::([0-9]{1,16}))?|([0-9]{1,16})")

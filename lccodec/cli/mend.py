@@ -13,7 +13,7 @@ from ..chain.bounds import UNBOUNDED, Bounds
 from ..chain.chain import Chain
 from ..chain.life.rollback import rollback
 from ..chain.mend.mirror import Mirror, MirrorUpkeep
-from ..chain.mend.protect import Protection, parse_redundancy, unprotect
+from ..chain.mend.protect import parse_redundancy, unprotect
 from ..chain.mend.repair import Repair, Salvage
 from ..chain.store.directory import as_directory
 from ..chain.store.opening import writable_store
@@ -21,8 +21,17 @@ from ..container.system import Place
 from ..errors import ChainError
 from ..printable import printable
 from . import render
-from .parameters import FILE_OR_FOLDER, NEW, PLACE, bounds_options, chain_argument, threads_option
-from .program import say_result, tell, verb
+from .program import (
+    FILE_OR_FOLDER,
+    NEW,
+    PLACE,
+    bounds_options,
+    chain_argument,
+    say_result,
+    tell,
+    threads_option,
+    verb,
+)
 
 
 @verb
@@ -44,17 +53,13 @@ def protect(directory: Place, redundancy: str | None, files: int | None, remove:
         say_result(as_json, document, f"parity removed: {freed:,} bytes")
         return
     protection = protect_together(directory, parse_redundancy(redundancy if files is None else files))
-    say_result(as_json, {"directory": str(directory), **asdict(protection)}, _protection_text(protection))
-
-
-def _protection_text(protection: Protection) -> str:
     lines = [
         f"{len(protection.files)} files of {protection.bytes:,} bytes are protected"
         f" ({protection.redundancy}), in {protection.groups} groups,"
-        f" by {protection.parity_bytes:,} bytes of parity"
+        f" by {protection.parity_bytes:,} bytes of parity",
+        *(f"{name}: not protected: {printable(text)}" for name, text in protection.unprotected.items()),
     ]
-    lines += [f"{name}: not protected: {printable(text)}" for name, text in protection.unprotected.items()]
-    return "\n".join(lines)
+    say_result(as_json, {"directory": str(directory), **asdict(protection)}, "\n".join(lines))
 
 
 @verb
@@ -152,18 +157,12 @@ def seal(paths: tuple[Path, ...], replace: bool, threads: int, as_json: bool) ->
     A directory gets one file for all that is in it, which sha256sum can check too. The verbs
     check, convert, save and plan verify it.
     """
-    sealed = []
+    documents, lines = [], []
     for path in paths:
         with render.progress("sealing") as update:
-            sealed.append(seals.seal(path, replace=replace, threads=threads, progress=update))
-    say_result(
-        as_json,
-        {"seals": [{**asdict(made), "path": str(made.path)} for made in sealed]},
-        "\n".join(map(_seal_text, sealed)),
-    )
-
-
-def _seal_text(sealed: seals.Sealed) -> str:
-    files = f"{sealed.files:,} file{'s' if sealed.files > 1 else ''} of {sealed.nbytes:,} bytes"
-    tensors = f", with {sealed.tensors:,} tensors" if sealed.tensors else ""
-    return printable(f"{sealed.path}: {files}{tensors}")
+            made = seals.seal(path, replace=replace, threads=threads, progress=update)
+        documents.append({**asdict(made), "path": str(made.path)})
+        files = f"{made.files:,} file{'s' if made.files > 1 else ''} of {made.nbytes:,} bytes"
+        tensors = f", with {made.tensors:,} tensors" if made.tensors else ""
+        lines.append(printable(f"{made.path}: {files}{tensors}"))
+    say_result(as_json, {"seals": documents}, "\n".join(lines))

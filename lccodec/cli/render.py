@@ -30,7 +30,6 @@ from ..chain.overview import (
 from ..chain.read.info import ArrayInfo, CheckpointInfo, CheckpointSummary
 from ..chain.read.links import pointer_text
 from ..container.manifest import UNKNOWN
-from ..container.system import Place
 from ..printable import printable
 from ..table import evenly_spaced, facts_text, ratio, shape_text, size_text, times_text
 
@@ -70,35 +69,27 @@ def sparkline(values: Sequence[float | None], *, logarithmic: bool = False, widt
     >>> len(sparkline([1, 2, None, 8])), sparkline([1, None])[1]
     (4, ' ')
     """
-    shown = evenly_spaced(values, width)
-    numbers = [_scaled(value, logarithmic) for value in shown]
+    numbers = [
+        None if value is None or not math.isfinite(value) else value for value in evenly_spaced(values, width)
+    ]
+    if logarithmic:
+        numbers = [n if n is None else math.log(n) if n > 0 else -math.inf for n in numbers]
     finite = [number for number in numbers if number is not None and number > -math.inf]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
-    levels = _levels()
-    return "".join(" " if number is None else levels[_level(number, low, high)] for number in numbers)
-
-
-def _scaled(value: float | None, logarithmic: bool) -> float | None:
-    if value is None or not math.isfinite(value):
-        return None
-    if not logarithmic:
-        return value
-    return math.log(value) if value > 0 else -math.inf
-
-
-def _level(number: float, low: float, high: float) -> int:
-    if number == -math.inf or not high > low:
-        return 0
-    return round((len(_BLOCKS) - 1) * ((number / 2 - low / 2) / (high / 2 - low / 2)))
-
-
-def _levels() -> str:
-    """Return the characters that standard output can show."""
     try:
-        _BLOCKS.encode(sys.stdout.encoding or "ascii")
+        levels = _BLOCKS
+        levels.encode(sys.stdout.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
-        return _PLAIN
-    return _BLOCKS
+        levels = _PLAIN
+
+    def character(number: float | None) -> str:
+        if number is None:
+            return " "
+        if number == -math.inf or not high > low:
+            return levels[0]
+        return levels[round((len(levels) - 1) * ((number / 2 - low / 2) / (high / 2 - low / 2)))]
+
+    return "".join(map(character, numbers))
 
 
 _UNITS: Final = (
@@ -218,19 +209,6 @@ def steps_text(steps: Sequence[int]) -> str:
     return f"{len(steps)} checkpoints, steps {steps[0]} to {steps[-1]}"
 
 
-def chains_text(chains: Mapping[Place, list[int]]) -> str:
-    """Return the chains below a place, such as those of ranks, with their steps."""
-    lines = ["there are chains below; give one of them to ls and the other commands:"]
-    lines += [f"  {printable(chain)}: {steps_text(steps)}" for chain, steps in chains.items()]
-    return "\n".join(lines)
-
-
-def exact_text(exact: dict[str, Any]) -> str:
-    """Return what is known of an exact file, in a line."""
-    where = f"exact file: step {exact['step']}, {exact['bytes']:,} bytes" if exact["step"] is not None else ""
-    return printable(f"{where or 'exact file'}: {exact['problem']}" if exact["problem"] else where)
-
-
 def totals(infos: Sequence[CheckpointInfo | CheckpointSummary]) -> dict[str, Any]:
     """Return the numbers of checkpoints and keyframes, and the sums of their bytes."""
     stored, nbytes = sum(info.file_bytes for info in infos), sum(info.nbytes for info in infos)
@@ -281,10 +259,7 @@ def course_text(steps: Sequence[int], figures: Mapping[str, Sequence[float | Non
 
 
 def difference_text(difference: Difference, roles: Mapping[str, str], lossy: Set[str] = frozenset()) -> str:
-    """Return what changed between two states.
-
-    `roles` are those of arrays, by name; `lossy` has the names of those that lost something.
-    """
+    """Return what changed between two states, with roles by name, and names of `lossy` arrays."""
     parts = []
     if difference.changed:
         headers = "role", "dtype", "shape", "elements", "max |d|", "rms d", "rms d / rms", "cosine"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -11,9 +12,8 @@ import click
 
 from ..adapters.files.formats import HDF5, check_suffix, files_below, number_files
 from ..adapters.files.shards import SHARD_BYTES
-from ..adapters.files.states import FileOriginals, load_with_roles
+from ..adapters.files.states import FileOriginals, OpenState, load_with_roles, open_whole
 from ..adapters.files.structure import choose
-from ..adapters.whole import OpenState, open_whole
 from ..chain.bounds import Bounds
 from ..chain.chain import Chain, advice, newest_whole, steps_until
 from ..chain.overview import figures_words, plan_table, role_words, roles_text
@@ -24,7 +24,7 @@ from ..chain.read.info import CheckpointInfo
 from ..chain.save.forecast import Forecast, forecast
 from ..chain.save.plan import Estimate, Plan
 from ..chain.store.directory import DirectoryStore
-from ..chain.store.opening import writable_store
+from ..chain.store.opening import open_store, writable_store
 from ..chain.store.store import check_next
 from ..container.system import Place
 from ..errors import ArgumentError, LccodecError
@@ -38,8 +38,8 @@ from ..policy.roles import ROLES, Assignment, Role
 from ..printable import printable
 from ..table import ratio, size_text
 from . import render
-from .foreign import save_output, shard_option
-from .parameters import (
+from .convert import save_output, shard_option
+from .program import (
     FILE,
     FILE_OR_FOLDER,
     NEW,
@@ -50,11 +50,12 @@ from .parameters import (
     hindsight_option,
     history_option,
     place_argument,
+    say,
+    say_result,
     step_option,
-    steps_of,
+    verb,
     workers_option,
 )
-from .program import say, say_result, verb
 from .render import fitted, quality_document
 
 _BOUND: Final = click.FloatRange(0, min_open=True)
@@ -127,8 +128,8 @@ def map_files(
 ) -> Mapped:
     """Return which file becomes which step of a chain. Nothing is loaded.
 
-    `places` are files and directories of files. Steps are `steps`, or count from `first`, or are
-    found in names. Raise ``ArgumentError`` if a step is not clear, exists, or is too low.
+    Steps are `steps`, or count from `first`, or are found in names of files and directories. An
+    ``ArgumentError`` says that a step is not clear, exists, or is too low.
     """
     paths: list[Path] = []
     for place in places:
@@ -258,17 +259,11 @@ def plan(directory: Path, file: Path, policy: Policy | None, only: tuple[str, ..
     with Chain(directory, policy or (None if is_chain else POLICIES["lossless"])) as chain:
         planned = chain.plan(state, roles=known, only=only or None)
         estimates = planned.estimates()
-        last = _last(chain)
+        last = None
+        with suppress(LccodecError):  # of one that cannot be read, nothing is known
+            last = None if chain.latest is None else chain.info()
     document = {"directory": str(directory), "file": str(file), **plan_document(planned, estimates, last)}
     say_result(as_json, document, plan_text(planned, estimates, last))
-
-
-def _last(chain: Chain) -> CheckpointInfo | None:
-    """Return what is known of the newest checkpoint; ``None`` if there is none that can be read."""
-    try:
-        return None if chain.latest is None else chain.info()
-    except LccodecError:  # the save would begin with a keyframe
-        return None
 
 
 def plan_document(
@@ -337,10 +332,9 @@ class Output:
             raise click.UsageError("--strip needs --key: it removes the key from the front of names")
 
     def names(self, file: OpenState) -> list[str] | None:
-        """Return names for the keys. One without an entry means arrays that start so, with a dot.
+        """Return names for the keys; of a dotted prefix those that start so; None for all.
 
-        If the file is an HDF5 file, and the state is from one, what belongs to every array of that
-        is among them: its coordinates, and what it has besides arrays.
+        From HDF5 to HDF5, what belongs to every array comes too: coordinates, and what is no array.
         """
         arrays = file.keys()
         names = []
@@ -546,7 +540,8 @@ def restore(  # one parameter for each option: click passes them by name
     """
 
     def before() -> list[int]:
-        return steps_until(steps_of(place), step)
+        with open_store(place) as store:
+            return steps_until(list(store.steps()), step)
 
     steps = before() if fallback else []
     note = "--fallback restores the newest step before it that is whole"

@@ -21,8 +21,18 @@ from ..container.system import Place
 from ..errors import ChainError
 from ..printable import printable
 from . import render
-from .parameters import CHAIN_OR_FILE, FILE, NEW, PLACE, STEP, chain_argument, history_option
-from .program import say_result, tell, verb
+from .program import (
+    CHAIN_OR_FILE,
+    FILE,
+    NEW,
+    PLACE,
+    STEP,
+    chain_argument,
+    history_option,
+    say_result,
+    tell,
+    verb,
+)
 
 
 @verb
@@ -107,16 +117,11 @@ def publish(  # one parameter for each option: click passes them by name
     run: Place,
     output: Path,
     form: Any,
-    prefix: str,
-    rename: dict[str, str],
-    start: int | None,
-    encoding: Any,
-    checksum: Any,
     full: bool,
-    like: Path | None,
     history: bool,
     follow: bool,
     as_json: bool,
+    **options: Any,  # of `Publisher`
 ) -> None:
     """Publish the newest step of a chain for inference engines.
 
@@ -124,9 +129,7 @@ def publish(  # one parameter for each option: click passes them by name
     Hugging Face: what slime, miles and pull_weights of SGLang read. A version is a delta to the one
     before, or a full model. As skyrl they are delta-00000001 and so on, always deltas.
     """
-    options: dict[str, Any] = {"prefix": prefix, "rename": rename, "start": start, "like": like}
-    options |= {"form": form, "encoding": encoding, "checksum": checksum}
-    publisher = Publisher(run, output, **options, exact=not history)
+    publisher = Publisher(run, output, form=form, exact=not history, **options)
 
     def once(first: bool) -> Published | None:
         return publisher.publish(full=full and first)
@@ -154,23 +157,17 @@ def publish(  # one parameter for each option: click passes them by name
 def pull(
     run: Place,
     model: Path,
-    prefix: str,
-    rename: dict[str, str],
-    cast: bool,
-    step: int | None,
-    start: int | None,
     history: bool,
     follow: bool,
     as_json: bool,
+    **options: Any,  # of `Puller`
 ) -> None:
     """Bring a local model to a step of a chain.
 
     MODEL is a directory of Hugging Face's layout. It is a valid model at every moment, and one
     process of a host at a time works on it.
     """
-
-    options: dict[str, Any] = {"prefix": prefix, "rename": rename, "cast": cast, "step": step}
-    puller = Puller(run, model, **options, start=start, exact=not history)
+    puller = Puller(run, model, exact=not history, **options)
 
     def once(_: bool) -> Pulled | None:
         pulled = puller.pull()

@@ -173,25 +173,10 @@ def to_torch(state: Any, rules: Iterable[Rule] = (), like: Any = None) -> Any:
 def _converted(state: Any, like: Any, rules: tuple[Rule, ...], side: Side) -> Any:
     other: Side = "flax" if side == "torch" else "torch"
     target = None if like is None else leaves(like, SEPARATORS[other])
-    made = exchange(leaves(state, SEPARATORS[side]), target, rules, side)
+    made = _Exchange(leaves(state, SEPARATORS[side]), target, rules, side).run()
     if like is not None:
         return replaced(like, SEPARATORS[other], made)
     return made if other == "torch" else nested(made, SEPARATORS[other])
-
-
-def exchange(
-    source: Mapping[str, Any],
-    target: Mapping[str, Any] | None,
-    rules: tuple[Rule, ...],
-    side: Side,
-    moments: bool = False,
-) -> dict[str, Any]:
-    """Convert arrays by name from `side` to the other side, as `to_flax` and `to_torch`.
-
-    A leaf of the target is None if its shape and dtype are not known. Not every layout can convert
-    `moments`.
-    """
-    return _Exchange(source, target, rules, side, moments).run()
 
 
 @dataclass(frozen=True)
@@ -214,13 +199,17 @@ class _Layer:
 
 @dataclass(frozen=True)
 class _Exchange:
-    """One call of `exchange`, and the problems that it has found."""
+    """A conversion of arrays by name from `side` to the other one, and the problems found.
+
+    A leaf of the target is None if its shape and dtype are not known. Not every layout can convert
+    `moments`.
+    """
 
     source: Mapping[str, Any]
     target: Mapping[str, Any] | None
     rules: tuple[Rule, ...]
     side: Side
-    moments: bool
+    moments: bool = False
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -466,7 +455,7 @@ def adam_to_flax(
     for ours, theirs in _MOMENT_NAMES.items():
         source = {name: entry[ours] for name, entry in entries.items()}
         target = None if template is None else leaves(template[theirs], _FLAX_SEPARATOR)
-        made = exchange(source, target, tuple(rules), "torch", moments=True)
+        made = _Exchange(source, target, tuple(rules), "torch", moments=True).run()
         adam[theirs] = (
             nested(made, _FLAX_SEPARATOR)
             if template is None
@@ -509,7 +498,8 @@ def adam_to_torch(
     step = np.array(_count(adam["count"], "optax's count"), np.float32)
     entries = {name: {"step": step.copy()} for name in names}
     for ours, theirs in _MOMENT_NAMES.items():
-        made = exchange(leaves(adam[theirs], _FLAX_SEPARATOR), target, tuple(rules), "flax", moments=True)
+        source = leaves(adam[theirs], _FLAX_SEPARATOR)
+        made = _Exchange(source, target, tuple(rules), "flax", moments=True).run()
         for name in names:
             entries[name][ours] = made[name]
     groups = {} if like is None else {"param_groups": _field(like, "param_groups")}

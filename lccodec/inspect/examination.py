@@ -66,8 +66,7 @@ def compare(
 ) -> Comparison:
     """Compare two states, each given by its path and its step there.
 
-    Both are exact, or both as their histories decode: what one of them lost is no difference.
-    The labels say which.
+    Both are exact, or both as their histories decode; the labels say which.
     """
     with ExitStack() as opened:
         pair = [opened.enter_context(open_path(place, step=step)) for place, step in (left, right)]

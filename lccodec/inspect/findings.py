@@ -20,11 +20,14 @@ import math
 import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Final, Literal, NamedTuple, TypeAlias
+
+import numpy as np
 
 from ..container.manifest import UNKNOWN
 from ..container.tree import unescaped
+from ..element_types import Array
 from ..policy.roles import Role
 from .report import ArrayRow, Checkpoint, Flag, Series, Verdict
 
@@ -207,10 +210,7 @@ class _Scale(NamedTuple):
 
 
 def _jumps(name: str, points: Points, sign: int) -> Iterator[Flag]:
-    """Yield at most one flag: the first change for the worse that is far above the noise.
-
-    It is an error if the run ends no better than it began.
-    """
+    """Yield the first change for the worse far above the noise: an error if all is lost."""
     scale = _Scale.of(points, sign)
     place = next((i for i in range(_EARLIER + 1, len(points)) if _is_jump(scale, i)), None)
     lost = _all_lost(scale)
@@ -235,10 +235,9 @@ def _jumps(name: str, points: Points, sign: int) -> Iterator[Flag]:
 
 
 def _is_jump(scale: _Scale, place: int) -> bool:
-    """Return whether a number is far worse than those before.
+    """Return whether a number is far worse than those before, and noise cannot explain it.
 
-    One that is worse than its neighbours is no jump, if a noisy run may have it. A smaller rise
-    counts if no later number is as good again as those before.
+    A smaller rise counts if no later number is as good again as those before.
     """
     values, usual = scale.values, scale.noise(place)
     worst = max(values[max(place - _NEIGHBOURS, 0) : place])
@@ -282,7 +281,7 @@ _EARLIER_MOVES: Final = 4  # changes before, at least
 _RECENT_MOVES: Final = 12
 _MOVES_BEFORE: Final = 3  # what shifts is above each of so many numbers before
 _MOVE_SPREADS: Final = 4  # and by more than so many times the median of recent changes
-_LEAST_MOVE_FACTOR: Final = 1.5
+_LEAST_RISE: Final = math.log(1.5)
 _LEAST_ARRAYS: Final = 3
 
 
@@ -321,8 +320,7 @@ def shifts(
 ) -> list[Shift]:
     """Return at most a shift for each role: where most of its arrays rise for the first time.
 
-    `steps` are the shown ones, which the figures are of, and `saved` all steps of the run.
-    Movements are compared where as many steps lie between saves.
+    `steps` are the shown ones, `saved` all. Movements are compared where as many lie between saves.
     """
     before = dict(zip(saved[1:], saved, strict=False))
     intervals = [step - before[step] if step in before else None for step in steps]
@@ -332,11 +330,11 @@ def shifts(
     for role, figure in _FIGURES.items():
         chosen = [place for place, row in enumerate(rows) if row.role == role]
         places = [i for i, interval in enumerate(intervals) if figure != "movement" or interval == usual]
-        logarithms = [[_log(figures[figure][row][place]) for row in chosen] for place in places]
-        for place, rises in _rises(logarithms):
-            own = [rows[row] for row, rise in zip(chosen, rises, strict=True) if _counts(rise)]
-            some = [rise for rise in rises if rise is not None]
-            jumps.append(Shift(role, places[place], math.exp(statistics.median(some)), own, len(some)))
+        values = np.array([[figures[figure][row][place] for row in chosen] for place in places], float)
+        for place, rises in _rises(values):
+            own = [rows[row] for row, rise in zip(chosen, rises, strict=True) if rise > _LEAST_RISE]
+            some = _known(rises)
+            jumps.append(Shift(role, places[place], math.exp(np.median(some)), own, some.size))
             break
     return jumps
 
@@ -351,47 +349,32 @@ def shift_flags(jumps: Sequence[Shift], steps: Sequence[int]) -> list[Flag]:
     return flags
 
 
-def _counts(rise: float | None) -> bool:
-    return rise is not None and rise > math.log(_LEAST_MOVE_FACTOR)
+def _rises(values: Array) -> Iterator[tuple[int, Array]]:
+    """Yield places at which most arrays, in columns, rise far above their noise.
 
-
-def _log(value: float | None) -> float | None:
-    return math.log(value) if value and math.isfinite(value) else None
-
-
-def _rises(logarithms: Sequence[Sequence[float | None]]) -> Iterator[tuple[int, list[float | None]]]:
-    """Yield places at which most arrays rise far above their noise, and how far each."""
-    changes = [
-        statistics.median(abs(change) for change in steps_apart) if steps_apart else None
-        for steps_apart in (_known(_differences(then, now)) for then, now in pairwise(logarithms))
-    ]
+    Also how far the logarithm of each rises; NaN where it is not known.
+    """
+    with np.errstate(all="ignore"):
+        logarithms = np.log(values)
+    logarithms[~np.isfinite(logarithms)] = np.nan
+    apart = map(_known, np.abs(np.diff(logarithms, axis=0)))
+    changes = np.array([np.median(known) if known.size else np.nan for known in apart])
     for place in range(_EARLIER_MOVES + 1, len(logarithms)):
-        recent = [x for x in changes[max(place - 1 - _RECENT_MOVES, 0) : place - 1] if x is not None]
-        rises = _differences(_highest(logarithms[place - _MOVES_BEFORE : place]), logarithms[place])
+        recent = _known(changes[max(place - 1 - _RECENT_MOVES, 0) : place - 1])
+        rises = logarithms[place] - np.fmax.reduce(logarithms[place - _MOVES_BEFORE : place])
         known = _known(rises)
-        if len(recent) < _EARLIER_MOVES or len(known) < _LEAST_ARRAYS:
+        if recent.size < _EARLIER_MOVES or known.size < _LEAST_ARRAYS:
             continue
-        if statistics.median(known) > max(
-            _MOVE_SPREADS * statistics.median(recent), math.log(_LEAST_MOVE_FACTOR)
-        ):
+        if np.median(known) > max(_MOVE_SPREADS * np.median(recent), _LEAST_RISE):
             yield place, rises
 
 
-def _differences(then: Sequence[float | None], now: Sequence[float | None]) -> list[float | None]:
-    pairs = zip(then, now, strict=True)
-    return [None if a is None or b is None else b - a for a, b in pairs]
+def _known(numbers: Array) -> Array:
+    known: Array = numbers[~np.isnan(numbers)]
+    return known
 
 
-def _known(numbers: Sequence[float | None]) -> list[float]:
-    return [x for x in numbers if x is not None]
-
-
-def _highest(rows: Sequence[Sequence[float | None]]) -> list[float | None]:
-    return [max((x for x in column if x is not None), default=None) for column in zip(*rows, strict=True)]
-
-
-_MAX_NAMES: Final = 3
-_MOMENT_ROLES: Final = ("first_moment", "second_moment")
+_MOMENTS: Final[tuple[Role, ...]] = ("first_moment", "second_moment")
 
 
 def change_flags(
@@ -418,7 +401,7 @@ def change_flags(
     flags = []
     for step, new, gone in changes:
         sentence = _changes_sentence(list(map(unescaped, new)), list(map(unescaped, gone)))
-        if all((roles or {}).get(name) in _MOMENT_ROLES for name in (*new, *gone)):
+        if all((roles or {}).get(name) in _MOMENTS for name in (*new, *gone)):
             weights = [name for name, role in (roles or {}).items() if role == "weight"]
             parts = [
                 f"{_are(_kinds(names, [*others, *weights]))} {word}"
@@ -431,10 +414,10 @@ def change_flags(
 
 
 def _changes_sentence(new: Sequence[str], gone: Sequence[str]) -> str:
-    parts = [f"{_arrays(new)} new ({_shortened_list(_apart(new, gone))})"] if new else []
+    parts = [f"{_arrays(new)} new ({_listed(_apart(new, gone))})"] if new else []
     if gone:
         count = _arrays(gone) if not new else f"{len(gone):,} {'is' if len(gone) == 1 else 'are'}"
-        parts.append(f"{count} gone ({_shortened_list(_apart(gone, new))})")
+        parts.append(f"{count} gone ({_listed(_apart(gone, new))})")
     return f"{' and '.join(parts)}."
 
 
@@ -464,15 +447,10 @@ def _arrays(names: Sequence[str]) -> str:
 
 def _are(names: Sequence[str]) -> str:
     """Return names as the subject of a sentence, with its verb."""
-    shown = list(map(unescaped, names[:_MAX_NAMES]))
+    shown = list(map(unescaped, names[:_NAMED]))
     if more := len(names) - len(shown):
         shown.append(f"{more:,} more")
     return f"{', '.join(shown[:-1])}{' and ' if shown[1:] else ''}{shown[-1]} {'are' if shown[1:] else 'is'}"
-
-
-def _shortened_list(names: Sequence[str]) -> str:
-    more = f", and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
-    return ", ".join(names[:_MAX_NAMES]) + more
 
 
 _ORDER: Final = {"error": 0, "warning": 1, "note": 2}
@@ -543,11 +521,11 @@ def array_flags(
 ) -> list[Flag]:
     """Return the flags of arrays, by their figures at the shown steps.
 
-    `shifted` has the steps at which most weights move farther, and how many times as far. There,
-    only weights that move much farther than these are flagged.
+    `shifted` has the steps at which most weights move farther, and how many times as far: only
+    those that move much farther are flagged there.
     """
-    moving = _moving(rows, figures["movement"], len(steps))
     weights = [x for row, x in zip(rows, figures["movement"], strict=True) if row.role == "weight"]
+    moving = [any(series[i] for series in weights) for i in range(len(steps))]
     findings: list[Finding] = []
     for index, row in enumerate(rows):
         own = {name: series[index] for name, series in figures.items()}
@@ -566,12 +544,6 @@ def in_order(flags: Sequence[Flag]) -> list[Flag]:
         return _ORDER[flag.severity], math.inf if flag.step is None else flag.step, rank
 
     return sorted(flags, key=key)
-
-
-def _moving(rows: Sequence[ArrayRow], movement: Sequence[Series], count: int) -> list[bool]:
-    """Return for each step whether any weight moves."""
-    weights = [series for row, series in zip(rows, movement, strict=True) if row.role == "weight"]
-    return [any(series[i] for series in weights) for i in range(count)]
 
 
 def _not_finite(row: ArrayRow, steps: Sequence[int], counts: Series) -> Iterator[Finding]:
@@ -649,10 +621,7 @@ def _middle(series: Series) -> float:
 
 def _run_at_end(series: Series, value: float) -> int:
     """Return how many numbers at the end of a series are equal to a value."""
-    count = 0
-    while count < len(series) and series[-1 - count] == value:
-        count += 1
-    return count
+    return len(list(takewhile(lambda number: number == value, reversed(series))))
 
 
 def _exploding(
@@ -712,7 +681,6 @@ _OF_FILES: Final = ("missing", "damaged", "coarse")  # flags that say nothing of
 
 #: Errors up to so many movements are usual for policies that keep a history of a run.
 _USUAL_OF_MOVEMENT: Final = 1.0
-_MOMENTS: Final[tuple[Role, ...]] = ("first_moment", "second_moment")
 
 
 def verdict(
@@ -736,16 +704,19 @@ def verdict(
     texts = [_sentence(flag, first) for flag in told]
     if rest := len(grave) - len(told):
         texts.append(f"{rest} more finding{'s' if rest > 1 else ''}.")
+    if first is None:
+        since, what = "", "this"
+    elif first.since is None:
+        since, what = f" from {first.when} on", first.when
+    else:
+        since, what = f" {first.when}", f"what happened {first.when}"
     if grave[0].severity == "error":
-        return Verdict("broken", f"Broken{_from(first)}: {' '.join(texts)}")
-    return Verdict("look", f"Look at {_what(first)}: {' '.join(texts)}")
+        return Verdict("broken", f"Broken{since}: {' '.join(texts)}")
+    return Verdict("look", f"Look at {what}: {' '.join(texts)}")
 
 
 def _told(grave: Sequence[Flag], first: Flag | None) -> list[Flag]:
-    """Return the flags that a verdict says, by step: the gravest and the first, or what follows.
-
-    Of the same arrays it says only one.
-    """
+    """Return at most two flags, of different arrays, for a verdict: the gravest, and the first."""
     told = grave[:1]
     for flag in (*([first] if first else []), *grave[1:]):
         known = {name for flag in told for name in flag.arrays}
@@ -758,18 +729,6 @@ def _told(grave: Sequence[Flag], first: Flag | None) -> list[Flag]:
     return sorted(told, key=lambda flag: -1 if flag.step is None or flag.kind in _OF_FILES else flag.step)
 
 
-def _from(first: Flag | None) -> str:
-    if first is None:
-        return ""
-    return f" from {first.when} on" if first.since is None else f" {first.when}"
-
-
-def _what(first: Flag | None) -> str:
-    if first is None:
-        return "this"
-    return first.when if first.since is None else f"what happened {first.when}"
-
-
 def _sentence(flag: Flag, first: Flag | None) -> str:
     """Return what a flag says; with its steps, if the beginning of the verdict has others."""
     if not flag.when or (first is not None and flag.when == first.when):
@@ -778,7 +737,7 @@ def _sentence(flag: Flag, first: Flag | None) -> str:
 
 
 def _lost(checkpoints: Sequence[Checkpoint]) -> str:
-    """Return what restored weights lose in the middle of the saves, if any does."""
+    """Return what restored weights lose in the middle of the saves, and moments more than usual."""
     figures = [checkpoint.figures.get("weight", UNKNOWN) for checkpoint in checkpoints]
     moved = [own.error_in_movements for own in figures if own.error_in_movements and own.error]
     spread = [own.error_in_spreads for own in figures if own.error_in_spreads]
@@ -790,14 +749,10 @@ def _lost(checkpoints: Sequence[Checkpoint]) -> str:
         word = ", as usual" if middle <= _USUAL_OF_MOVEMENT else ", more than usual"
         parts.append(f"{middle:.2g} of what they move between saves")
     told = f" Restored weights are off by {', or '.join(parts)}{word}." if parts else ""
-    return told + "".join(map(_moments_lost, _MOMENTS, [checkpoints] * len(_MOMENTS)))
-
-
-def _moments_lost(role: Role, checkpoints: Sequence[Checkpoint]) -> str:
-    """Return that moments lose more than usual: a run that resumes from an older step feels it."""
-    errors = [checkpoint.figures.get(role, UNKNOWN).error_in_movements for checkpoint in checkpoints]
-    middle = statistics.median([error for error in errors if error] or [0.0])
-    if middle <= _USUAL_OF_MOVEMENT:
-        return ""
-    name = role.replace("_", " ")
-    return f" Restored {name}s are off by {middle:.2g} of what they move: resume from an exact state."
+    for role in _MOMENTS:  # a run that resumes from an older step feels what they lose
+        errors = [checkpoint.figures.get(role, UNKNOWN).error_in_movements for checkpoint in checkpoints]
+        middle = statistics.median([error for error in errors if error] or [0.0])
+        if middle > _USUAL_OF_MOVEMENT:
+            off = f"off by {middle:.2g} of what they move: resume from an exact state."
+            told += f" Restored {role.replace('_', ' ')}s are {off}"
+    return told

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..chain.mend.protect import protected_names
 from ..chain.overview import policy_name, shortened
 from ..chain.read.checkpoint import OpenCheckpoint, open_name
-from ..chain.read.info import ArrayInfo, CheckpointInfo
+from ..chain.read.info import ArrayInfo
 from ..chain.read.links import check_own
 from ..chain.read.survey import Visit, survey, visit_file
 from ..chain.store.directory import DirectoryStore, describe_exact
 from ..chain.store.opening import is_chain, is_folder, open_store
 from ..chain.store.store import Store
-from ..container.checkpoint import CheckpointReader, open_checkpoint
+from ..container.checkpoint import open_checkpoint
 from ..container.scalars import numbers_of
 from ..container.system import Address, Place
 from ..errors import ArgumentError, ChainError, DataError, LccodecError, StorageError
@@ -79,8 +80,7 @@ class Source:
 def open_source(path: Place) -> Source:
     """Open a chain, a bundle or a checkpoint file.
 
-    An ``ArgumentError`` says that a directory or a bundle holds no checkpoint, or that its newest
-    only names files elsewhere; a ``DataError`` that a file is neither of these, or is damaged.
+    An ``ArgumentError`` says that there is no checkpoint, or one that only names files elsewhere.
     """
     if not isinstance(path, Address) and not is_chain(path):
         with open_checkpoint(path) as reader:  # its error says why it is none
@@ -139,7 +139,11 @@ class Inventory:
                 self.lacking.add(number)
             return
         if visit.reader is not None:
-            self._add_bytes(visit.reader, methods)
+            trailer, streams = visit.reader.trailer, self.streams
+            streams["manifest"] += trailer.manifest_length
+            streams["container"] += visit.reader.file_size - trailer.manifest_length - trailer.payload_length
+            for method, nbytes in methods.items():
+                streams[method] += nbytes
             self.newest = info.step, visit.reader.manifest.exact
         self._add_arrays(number, info.arrays)
         self._unmeasured.update(array.name for array in info.arrays if not measured_whole(array))
@@ -147,6 +151,9 @@ class Inventory:
         texts = _shortened_strings(info.metadata)
         self.numbers[number] = numbers_of(texts, visit.scalars())
         self.policies.setdefault(json.dumps(info.policy), info.policy)
+        roles: dict[Role, int] = {}
+        for array in info.arrays:
+            roles[array.role] = roles.get(array.role, 0) + array.stored_bytes
         self.checkpoints[number] = Checkpoint(
             step=info.step,
             kind=info.kind,
@@ -159,7 +166,7 @@ class Inventory:
             exact=info.exact,
             pinned=info.step in self.pins,
             protected=info.step in self.protected,
-            roles=_by_role(info),
+            roles=roles,
             figures=info.figures,
         )
 
@@ -167,7 +174,10 @@ class Inventory:
         """Return a checkpoint that cannot be read, or cannot without its parent."""
         checkpoint = Checkpoint(step, "unreadable", sound=False, problems=[shortened(str(error))])
         if visit.reader is None:
-            return replace(checkpoint, bytes=_size(visit.path), pinned=step in self.pins)
+            nbytes = 0
+            with suppress(OSError):  # in a bundle, or gone
+                nbytes = Path(visit.path).stat().st_size
+            return replace(checkpoint, bytes=nbytes, pinned=step in self.pins)
         manifest = visit.reader.manifest
         return replace(
             checkpoint,
@@ -177,13 +187,6 @@ class Inventory:
             metadata=_shortened_strings(manifest.metadata),
             pinned=step in self.pins,
         )
-
-    def _add_bytes(self, reader: CheckpointReader, methods: Mapping[str, int]) -> None:
-        trailer = reader.trailer
-        self.streams["manifest"] += trailer.manifest_length
-        self.streams["container"] += reader.file_size - trailer.manifest_length - trailer.payload_length
-        for method, nbytes in methods.items():
-            self.streams[method] += nbytes
 
     def _add_arrays(self, number: int, arrays: Sequence[ArrayInfo]) -> None:
         before, self._order = self._order, [array.name for array in arrays]
@@ -199,10 +202,7 @@ class Inventory:
             self._bytes[array.name] = stored + array.stored_bytes, nbytes + array.nbytes
 
     def to_decode(self) -> frozenset[str]:
-        """Return the arrays that must be decoded to be measured, with all that share their frames.
-
-        Of all others, each save measured what a report shows.
-        """
+        """Return the arrays that no save has measured, with all that share their frames."""
         wanted, before = set(self._unmeasured), -1
         while len(wanted) != before:
             before = len(wanted)
@@ -246,19 +246,5 @@ def array_row(array: ArrayInfo, stored_bytes: int = 0, nbytes: int = 0) -> Array
     )
 
 
-def _by_role(info: CheckpointInfo) -> dict[Role, int]:
-    totals: dict[Role, int] = {}
-    for array in info.arrays:
-        totals[array.role] = totals.get(array.role, 0) + array.stored_bytes
-    return totals
-
-
 def _shortened_strings(metadata: Mapping[str, str]) -> dict[str, str]:
     return {shortened(key): shortened(text) for key, text in metadata.items()}
-
-
-def _size(path: Place) -> int:
-    try:
-        return Path(path).stat().st_size
-    except OSError:  # in a bundle, or gone
-        return 0

@@ -93,10 +93,7 @@ class ExactOriginals:
 
     @classmethod
     def of(cls, store: Store, named: bytes | None) -> Self | None:
-        """Open the exact file of a store; ``None`` without one of its newest checkpoint.
-
-        `named` is the root that the newest checkpoint names.
-        """
+        """Open the exact file of a store; ``None`` unless it has the root that the newest names."""
         try:
             reader = store.open(EXACT_NAME)
         except LccodecError:
@@ -230,20 +227,16 @@ class LossTable:
         for role in dict.fromkeys(row.role for row in self._rows):
             own = [index for index, row in enumerate(self._rows) if row.role == role]
             roles[role] = role_loss([[lost[index] for index in own] for lost in self._found])
-        bounds = _bounds(self._rows, list(policies))
+        try:
+            known = [read_record(record).policy for record in policies]
+            bounds = [_bound(row, known) for row in self._rows]
+        except ArgumentError:  # of another version or program
+            bounds = [None] * len(self._rows)
         return Loss(self._against, self._steps, error, bias, largest, bounds, roles)
 
 
-def _bounds(rows: Sequence[ArrayRow], recorded: Sequence[Any]) -> list[float | None]:
-    """Return for each array the bound that holds under all policies that were recorded."""
-    try:
-        policies = [read_record(record).policy for record in recorded]
-    except ArgumentError:  # of another version or program
-        return [None] * len(rows)
-    return [_bound(row, policies) for row in rows]
-
-
 def _bound(row: ArrayRow, policies: Sequence[Policy]) -> float | None:
+    """Return the bound of an array that holds under all policies."""
     kind = next(kind for kind in ELEMENT_TYPES if kind.name == row.dtype)
     bounds = [
         guaranteed_error(choose(row.name, row.role, kind, row.size))
@@ -265,10 +258,7 @@ def guaranteed_error(quantizer: Quantizer) -> float | None:
 
 @dataclass(frozen=True)
 class ImportLoss:
-    """What the lossy arrays of imported steps have lost.
-
-    An error is the root mean square of the error of an array at a step, over that of its movement.
-    """
+    """What the lossy arrays of imported steps have lost: errors (rms) over movements (rms)."""
 
     typical: float | None  # the median error; `None` if no array moved
     worst: float | None  # the largest
@@ -281,10 +271,7 @@ class ImportLoss:
 def import_loss(
     directory: Path, originals: Originals, update: Callable[[int, int], object] | None = None
 ) -> ImportLoss:
-    """Return what the steps of a chain that have an original have lost.
-
-    Each checkpoint is decoded once. In memory are one state as decoded and two originals.
-    """
+    """Return what the steps of a chain that have an original have lost, each decoded once."""
     errors: list[tuple[float, str, int]] = []
     unmoved = unmeasured = 0
     steps = sorted(originals.steps)

@@ -371,10 +371,7 @@ def is_pictured(array: ArrayInfo) -> bool:
 def picture(
     name: str, step: int, array: DecodedArray, original: Array | None, measured: float | None
 ) -> Picture | None:
-    """Return the picture of an array; ``None`` if its slice has no number.
-
-    `original` has components, as the array has.
-    """
+    """Return the picture of an array beside an original's components; ``None`` without a number."""
     index, place = _middle(array.shape)
     extent = find_extent(array.bits, array.kind)
     fills = () if extent is None else extent.fills

@@ -53,7 +53,6 @@ from ..container.manifest import UNKNOWN, Figures
 from ..element_table import ElementType
 from ..element_types import Array, work
 from ..errors import LccodecError
-from ..parallel import WIDE_PIECE, slices
 from .difference import distance, magnitude, numbers
 from .inventory import array_row
 from .loss import NOTHING_KNOWN, LossTable, Lost, Originals, measure_loss, original_bits
@@ -204,10 +203,9 @@ def measure(bits: Array, before: Array | None, kind: ElementType, bins: Bins | N
     0.236
     """
     sums = _Sums()
-    cut = _real_pieces if kind.is_float and kind.kind != "c" else _other_pieces
 
     def pieces() -> Iterator[_Piece]:
-        return cut(bits, before, kind)
+        return _pieces(bits, before, kind)
 
     vanishes = kind.is_float and kind.size == 8  # squares of others do not
     with np.errstate(over="ignore", invalid="ignore"):
@@ -274,8 +272,7 @@ def _add(sums: _Sums, piece: _Piece, bins: Bins | None) -> None:
 def _root(squares: float, arrays: Callable[[], Iterator[Array]], vanishes: bool) -> tuple[float, int]:
     """Return the root of a sum of squares, as a float and the power of two to multiply it by.
 
-    If the sum has overflowed or lost digits, it is taken again from the arrays, divided by that
-    power.
+    If the sum has overflowed or lost digits, it is taken again from the arrays, scaled.
     """
     if _LEAST_SUM < squares < _MOST_SUM or (squares == 0 and not vanishes):
         return math.sqrt(squares), 0
@@ -297,32 +294,22 @@ def _squares(values: Array) -> float:
     return float(np.einsum("i,i->", values, values))
 
 
-def _real_pieces(bits: Array, before: Array | None, kind: ElementType) -> Iterator[_Piece]:
-    for part in slices(bits.size, WIDE_PIECE):
-        values = work(bits[part], kind).astype(np.float64)
-        if before is None:
-            yield _Piece(values, None, None)
-        else:
-            old = work(before[part], kind).astype(np.float64)
-            yield _Piece(values, old, values - old)
-
-
-def _other_pieces(bits: Array, before: Array | None, kind: ElementType) -> Iterator[_Piece]:
-    """Yield pieces of integers, and of complex numbers by their magnitudes."""
+def _pieces(bits: Array, before: Array | None, kind: ElementType) -> Iterator[_Piece]:
+    """Yield pieces: of integers as float64, of complex numbers by their magnitudes."""
+    is_real = kind.is_float and kind.kind != "c"
     earlier = iter(()) if before is None else numbers(before, kind)
     for values in numbers(bits, kind):
-        own, old = _magnitudes(values), next(earlier, None)
+        own, old = values if is_real else _magnitudes(values), next(earlier, None)
         if old is None:
             yield _Piece(own, None, None)
+        elif is_real:
+            yield _Piece(own, old, values - old)
         else:
             yield _Piece(own, _magnitudes(old), distance(old, values))
 
 
 def _magnitudes(values: Array) -> Array:
-    """Return integers as float64, and complex numbers by their magnitudes.
-
-    A magnitude that is too large counts as the largest float64.
-    """
+    """Return integers as float64, and complex numbers by magnitudes of finite float64."""
     if values.dtype.kind in "iu":
         return values.astype(np.float64)
     magnitudes = magnitude(values)
@@ -342,9 +329,8 @@ def change_rank(
     """Return the effective rank of the difference of two arrays, given by their components.
 
     The first dimension is that of the rows, all others are columns. At most `rows` are taken; by
-    default as many as have a million elements. ``None`` is returned for an array with less than two
-    dimensions that are not 1, that is not of floating point numbers, did not change, or has an
-    element that is not finite.
+    default as many as have a million elements. ``None`` if it is no matrix of finite floating point
+    numbers, or did not change.
 
     >>> from lccodec.element_types import components
     >>> kind, before = components(np.zeros((200, 100)))
@@ -462,9 +448,8 @@ class Trajectory:
     ) -> None:
         """Add a step. Arrays that are missing, or are errors, have no figures at it.
 
-        `told` is what is known of each array; those that it does not have count as exact. Movements
-        that the save measured begin at the step `since`. `sizes` are the elements of arrays that
-        were not decoded: all is known of them.
+        `told` is what is known of arrays; others count as exact. Movements that the save measured
+        begin at the step `since`. `sizes` are the elements of arrays that were not decoded.
         """
         self.steps.append(step)
         originals = self.original = self._original(step)
@@ -627,8 +612,7 @@ def course(
 ) -> Trajectory:
     """Return the figures of an array at every step that can be read and has it.
 
-    `about` is what is known of the array at one step. `progress` is called as
-    ``progress(done, total)`` with numbers of steps.
+    `progress` is called as ``progress(done, total)`` with numbers of steps.
     """
     total, trajectory, name = len(store.steps()), Trajectory([array_row(about)]), about.name
     for link, array in _arrays(store, name):

@@ -180,16 +180,14 @@ def _pack_run(run: Mapping[str, Any], planes: Planes) -> dict[str, Any]:
     result["figures"] = {name: planes.numbers(rows) for name, rows in run["figures"].items()}
     result["histograms"] = [_pack_histogram(histogram, planes) for histogram in run["histograms"]]
     result["quantiles"] = [_pack_quantiles(series, planes) for series in run.get("quantiles", ())]
-    result["pictures"] = [_pack_picture(picture, planes) for picture in run.get("pictures", ())]
+    result["pictures"] = [
+        {**picture, **{k: planes.pixels(picture[k]) for k in ("values", "error") if picture[k] is not None}}
+        for picture in run.get("pictures", ())
+    ]
     if (loss := run.get("loss")) is not None:
         matrices = {key: planes.numbers(loss[key]) for key in ("error", "bias", "largest")}
         result["loss"] = {**loss, **matrices}
     return result
-
-
-def _pack_picture(picture: Mapping[str, Any], planes: Planes) -> dict[str, Any]:
-    rasters = {key: picture[key] for key in ("values", "error") if picture[key] is not None}
-    return {**picture, **{key: planes.pixels(raster) for key, raster in rasters.items()}}
 
 
 def _pack_quantiles(series: Sequence[Sequence[float]] | None, planes: Planes) -> dict[str, Any] | None:

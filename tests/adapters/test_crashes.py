@@ -35,7 +35,7 @@ from lccodec.adapters import seals
 from lccodec.adapters.accelerate import register
 from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
 from lccodec.adapters.files.states import load_file, save_file
-from lccodec.adapters.huggingface import pack, unpack
+from lccodec.adapters.huggingface import unpack
 from lccodec.adapters.lightning import LCCheckpointIO
 from lccodec.adapters.orbax import LCCheckpointHandler, LCRestore, LCSave
 from lccodec.adapters.transformers import LCCallback, unpacked
@@ -43,6 +43,7 @@ from lccodec.adapters.weights import publish
 from lccodec.report import page
 
 from ..support.crashes import Replay, put, tried
+from ..support.linked import pack
 from ..support.models import bytes_of, read_file, write_model
 from ..support.profiles import LONG
 
@@ -348,13 +349,13 @@ def run_accelerate(root: Path, replay: Replay) -> None:
     accelerator = Accelerator(cpu=True)
     model = accelerator.prepare(torch.nn.ParameterDict({"weight": torch.zeros(40, 50)}))
     register(accelerator, chain=root / "chain", policy="balanced")
-    pack = accelerate_adapter.pack_with
+    pack = accelerate_adapter.pack
 
     def packed(saver: Any, folder: Path, **options: Any) -> None:
         replay.done(folder.name)
         pack(saver, folder, **options)
 
-    with mock.patch.object(accelerate_adapter, "pack_with", packed):
+    with mock.patch.object(accelerate_adapter, "pack", packed):
         for step in STEPS:
             with torch.no_grad():
                 model["weight"].copy_(trained(step)["weight"])

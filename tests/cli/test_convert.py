@@ -13,8 +13,8 @@ import pytest
 
 import lccodec
 from lccodec.adapters import safetensors
-from lccodec.cli.foreign import save_output
-from lccodec.cli.parameters import Size
+from lccodec.cli.convert import save_output
+from lccodec.cli.program import Size
 
 from ..support.commands import run, run_json, state
 

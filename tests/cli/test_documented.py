@@ -21,14 +21,15 @@ import lccodec
 import lccodec.adapters.torch as torch_adapter
 from lccodec import exchange
 from lccodec.adapters import npz, safetensors
-from lccodec.adapters.link import save_linked
 from lccodec.cli.program import program
 from lccodec.report.page import drawing_library
 
 from ..support.commands import run
 from ..support.documented import ROOT, Command, Shown, all_shown, named
+from ..support.linked import save_linked
 
 ALL = all_shown()
+VERBS = {name: program.get_command(None, name) for name in program.list_commands(None)}
 COMMANDS = list(dict.fromkeys(command for shown in ALL for command in shown.commands))
 
 #: Commands that are not run, and why.
@@ -160,16 +161,16 @@ def _expanded(command: Command) -> list[str]:
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.text)
 def test_a_command_can_be_read(command: Command) -> None:
     """By click itself, and what a comment behind it says of other options."""
-    verb = program.commands[command.verb]
+    verb = VERBS[command.verb]
     with click.Context(program) as context:
         parser = verb.make_parser(click.Context(verb, parent=context))
         parser.parse_args(list(command.words[1:]))
     assert set(OPTION.findall(command.comment)) <= _options(verb), command
 
 
-@pytest.mark.parametrize("name", program.commands)
+@pytest.mark.parametrize("name", VERBS)
 def test_a_help_names_options_that_there_are(name: str) -> None:
-    verb = program.commands[name]
+    verb = VERBS[name]
     texts = [verb.help or "", *(getattr(parameter, "help", None) or "" for parameter in verb.params)]
     assert set(OPTION.findall(" ".join(texts))) <= _options(verb)
 
@@ -180,13 +181,13 @@ def _options(verb: click.Command) -> set[str]:
 
 @pytest.mark.parametrize("command", named(), ids=lambda command: command.text)
 def test_what_prose_names_is_there(command: Command) -> None:
-    assert set(command.words[1:]) <= _options(program.commands[command.verb])
+    assert set(command.words[1:]) <= _options(VERBS[command.verb])
 
 
 def test_the_page_of_the_command_line_has_every_verb() -> None:
     rows = re.findall(r"^\| (`.*?) \|", (ROOT / "docs" / "shell.md").read_text(), re.MULTILINE)
     verbs = [verb for row in rows for verb in re.findall(r"`([a-z][a-z-]*)`", row)]
-    assert sorted(verbs) == sorted(program.commands)
+    assert sorted(verbs) == sorted(VERBS)
 
 
 def test_its_table_has_the_verbs_of_each_option() -> None:
@@ -200,9 +201,9 @@ def test_its_table_has_the_verbs_of_each_option() -> None:
             found.setdefault(option, set()).update(re.findall(r"`([a-z-]+)`", verbs))
     assert len(found) > 10
     for option, verbs in found.items():
-        wanted = {name for name, verb in program.commands.items() if option in _options(verb)}
+        wanted = {name for name, verb in VERBS.items() if option in _options(verb)}
         assert verbs == (set() if option == "--json" else wanted), option
-    assert all("--json" in _options(verb) for verb in program.commands.values())
+    assert all("--json" in _options(verb) for verb in VERBS.values())
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

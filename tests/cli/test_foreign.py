@@ -9,7 +9,7 @@ import torch
 
 import lccodec
 from lccodec.adapters import npz, safetensors
-from lccodec.cli.foreign import describe_foreign
+from lccodec.cli.convert import describe_foreign
 
 from ..support.commands import run, run_json
 

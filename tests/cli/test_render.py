@@ -132,7 +132,7 @@ def test_no_verb_prints_a_hostile_name(tmp_path):
         ["rollback", directory, 3],
         ["rolled-back", directory],
     ]
-    shown = {verb.name for verb in program.commands.values()} - {"demo"}
+    shown = {*program.list_commands(None)} - {"demo"}
     assert {str(line[0]) for line in lines} == shown
     for line in lines:
         if "--tensorboard" in line and not find_spec("tensorboard"):

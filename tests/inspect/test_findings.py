@@ -198,7 +198,7 @@ def test_the_most_severe_come_first():
 
 def test_changes_of_a_state():
     flags = change_flags([(3, [f"new{i}" for i in range(5)], [])])
-    assert flags[0].sentence == "5 arrays are new (new0, new1, new2, and 2 more)."
+    assert flags[0].sentence == "5 arrays are new (new0, new1, new2 and 2 more)."
     assert change_flags([(3, [], ["old"])])[0].sentence == "1 array is gone (old)."
     new, gone = (
         [f"optimizer/state/{i}/{name}" for i in range(3) for name in names]

@@ -54,8 +54,7 @@ def parsed(text: bytes, rule: str, where: str) -> Any:
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield the path of an empty temporary file that replaces `path` after it is written.
 
-    It gets the mode of the file that it replaces, or that a link of this name points to. Its bytes
-    are on the disk before it has its name, and the name is on the disk at the end. After a
+    It gets the mode of what it replaces. Bytes and name are on the disk at the end. After a
     ``StorageError`` an existing file is unchanged, and no temporary file is left.
     """
     target = checked_path(path)

@@ -110,8 +110,6 @@ _MAX_SAFETENSORS_HEADER: Final = 100_000_000
 def check_suffix(path: StrPath, write: bool = False) -> Path:
     """Return the path of a file; raise ArgumentError if its format cannot be read, or written.
 
-    Examples
-    --------
     >>> check_suffix("w.ckpt", write=True)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     lccodec.errors.ArgumentError: ...w.ckpt: is only read, as ...: not one of .npz, ..., .pt, .pth
@@ -156,10 +154,7 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def recognize(path: str | os.PathLike[str]) -> Kind | None:
-    """Return the kind of a file, or None if it is not known.
-
-    Nothing is verified: a damaged file has the kind that its first and last bytes say.
-    """
+    """Return the kind of a file by its first and last bytes, or None; nothing is verified."""
     with regular_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         head = file.read(_HEAD_BYTES)
@@ -251,16 +246,10 @@ def number_files(paths: Sequence[Path]) -> Numbering | None:
 
     Names come first, without their suffixes; then the folders in which the paths differ, from the
     nearest on. Of a single file, a folder counts if a word says that its number is a step, or if
-    the number is the whole name. Folders with such a word come before names with other numbers.
+    the number is the whole name. Folders with such a word come before names with other numbers. An
+    ``ArgumentError`` says that it is not clear which numbers are the steps, or names files of one
+    step.
 
-    Raises
-    ------
-    ArgumentError
-        If it is not clear which numbers are the steps, if some names have none, or if two files
-        have the same step. The message names the files.
-
-    Examples
-    --------
     >>> number_files([Path("v2_step10.npz"), Path("v2_step9.npz")]).steps  # doctest: +ELLIPSIS
     {9: ...Path('v2_step9.npz'), 10: ...Path('v2_step10.npz')}
     >>> numbering = number_files([Path("checkpoint-500/model.npz")])
@@ -375,16 +364,6 @@ def files_below(directory: Path) -> list[Path]:
 
     Parts of a state that an index names are left out. If there is no file, or a folder has several,
     that is an ``ArgumentError``.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> run = Path(tempfile.mkdtemp())
-    >>> for step in (1, 2):
-    ...     (run / f"step{step}").mkdir()
-    ...     (run / f"step{step}" / "weights.npz").touch()
-    >>> sorted(path.relative_to(run).as_posix() for path in files_below(run))
-    ['step1/weights.npz', 'step2/weights.npz']
     """
     if files := _states_in(directory):
         return files

@@ -65,10 +65,7 @@ class Tensor:
 
 
 def read_header(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return the tensors of a ``.safetensors`` file in the order of their bytes, and its metadata.
-
-    A ``FormatError`` says that it is damaged, or that a tensor does not lie in its own part.
-    """
+    """Return the tensors of a ``.safetensors`` file, in the order of bytes, and its metadata."""
     with regular_file(path) as stream:
         return header_of(stream, path)
 

@@ -37,8 +37,7 @@ Value = TypeVar("Value")
 def read_index(path: str | os.PathLike[str]) -> tuple[dict[Path, list[str]], dict[str, str]]:
     """Return the files of an index with the names of their tensors, and its metadata.
 
-    A ``DataError`` says that it is not as it was sealed, is too large, is not an index, or that a
-    file is not named as one of the same directory.
+    A ``DataError`` says that it is not as sealed, too large, or names a file elsewhere.
     """
     return parse_index(path, read_sealed(path, MAX_INDEX_BYTES))
 
@@ -65,11 +64,7 @@ def parse_index(path: str | os.PathLike[str], text: bytes) -> tuple[dict[Path, l
 
 
 def load_shards(path: str | os.PathLike[str], load: Callable[[Path], dict[str, Value]]) -> dict[str, Value]:
-    """Return the tensors of all shards of an index by name; `load` returns those of one file.
-
-    A ``FormatError`` names the tensors that only the index or a shard has; a ``StorageError`` says
-    that a shard is missing.
-    """
+    """Return the tensors of all shards of an index by name; `load` returns those of one file."""
     files, _ = read_index(path)
     # Path.is_file raises for a name that is too long.
     if missing := [file.name for file in files if not os.path.isfile(file)]:  # noqa: PTH113
@@ -93,12 +88,11 @@ def save_shards(
     max_bytes: int,
     write: Callable[[Path, dict[str, Array]], None],
 ) -> None:
-    """Write arrays into shards of at most `max_bytes` each, and their index.
+    """Write arrays into shards of at most `max_bytes` each, or of one array, and their index.
 
-    A larger array has a shard of its own; `write` writes one. No shard gets a name that an older
-    index of this name uses. The shards get their names when all are written, the index comes last,
-    and then the shards of the older index go. So whatever is killed, the index and its shards are
-    of one state. Several processes that write into a directory wait for each other.
+    No shard gets a name that an older index of this name uses. The shards get their names when all
+    are written, the index comes last, then the older shards go: whatever is killed, the index and
+    its shards are of one state. Several processes wait for each other.
     """
     if type(max_bytes) is not int or max_bytes < 1:
         raise ArgumentError(f"the size of a shard must be a positive number of bytes; got {max_bytes!r}")
@@ -127,10 +121,7 @@ def save_shards(
 
 
 def _shards_of(index: Path) -> set[str] | None:
-    """Return the names of the shards of an index; ``None`` if there is one that cannot be read.
-
-    Nothing is verified: what differs from its seal is read by others all the same.
-    """
+    """Return the names of the shards of an index, unverified; ``None`` if it cannot be read."""
     if not os.path.lexists(index):
         return set()
     try:

@@ -1,22 +1,34 @@
-"""States in files of every format: read, written, and converted for another framework.
+"""States of whatever a path is: read, written, and converted for another framework.
 
 A ``.lcc.h5`` file is a checkpoint; it is written lossless. A ``.safetensors.index.json`` file comes
 with its shards, which are one state. A ``.pt`` or ``.pth`` file is one of ``torch.save``. It has no
 place for metadata, nor has an ``.npz`` file. `convert` goes by the rules of `lccodec.exchange`.
+
+`open_whole` reads what names other files, too. A link is followed to its step. The chunks of a
+distributed checkpoint are put together from the chains of all ranks, and the parts of a checkpoint
+of Orbax from all processes. A folder that was packed is read from its checkpoint. What is no state,
+and a share of one, raises an error that names the way to the whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import os
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, Literal, Self, TypeAlias
 
 import numpy as np
 
 from ...chain.adapter import TYPES
+from ...chain.bounds import UNBOUNDED, Bounds
+from ...chain.mend.ranks import rank_folders
 from ...chain.progress import Progress
+from ...chain.read.checkpoint import OpenCheckpoint, checked_names, kept, open_path
+from ...chain.read.info import CheckpointInfo
+from ...chain.read.links import LINK_KEY, PYTREE_KIND, RECORD_KIND, kind_of
 from ...chain.save.single_file import save_file as save_checkpoint
 from ...chain.store.directory import DirectoryStore
 from ...chain.store.opening import is_chain
@@ -24,17 +36,18 @@ from ...constants import (
     CHECKPOINT_SUFFIX,
 )
 from ...container.scalars import metadata_strings
-from ...container.system import Place, StrPath
-from ...container.tree import array_names, flatten
-from ...errors import ArgumentError, warn
+from ...container.system import Address, Place, StrPath, checked_place
+from ...container.tree import array_names, flatten, select, unflatten
+from ...element_types import Array, components, from_components
+from ...errors import ArgumentError, DependencyError, warn
 from ...exchange import Rule, adam_to_flax, adam_to_torch, to_flax, to_torch
 from ...exchange.mapping import leaves
 from ...exchange.rules import SEPARATORS
 from ...inspect.loss import Originals
 from ...policy.declared import ENTRY
 from ...policy.roles import Assignment
+from ..link import PACKED, open_linked
 from ..tree import BYTE_TYPES, from_plain, to_plain
-from ..whole import open_whole
 from .formats import (
     HDF5,
     INDEX,
@@ -54,13 +67,165 @@ from .header import is_index
 from .shards import SHARD_BYTES
 from .structure import plain_names
 
+_ORBAX_PART: Final = "process-0.lcc.h5"
+_MAX_NAMES_SHOWN: Final = 3
+
+
+class Together:
+    """A state that was put together from many files, with the face of an open checkpoint."""
+
+    def __init__(
+        self, state: Any, metadata: dict[str, str], info: CheckpointInfo, roles: Mapping[str, Assignment]
+    ) -> None:
+        self._flat, self._metadata, self._info = flatten(state), metadata, info
+        self.roles = roles
+
+    def __enter__(self) -> Self:
+        return self
+
+    def _do_nothing(self, *_: object) -> None:
+        """Do nothing: all is read, its checksums were compared, and all files are closed."""
+
+    __exit__ = close = show = verify = _do_nothing
+
+    def keys(self) -> list[str]:
+        """Return the names of the arrays."""
+        return list(self._flat.names)
+
+    def metadata(self) -> dict[str, str]:
+        """Return the metadata, with the note of types."""
+        return dict(self._metadata)
+
+    def info(self) -> CheckpointInfo:
+        """Return what is stored in the file that names the others."""
+        return self._info
+
+    def state(self, keys: Any = None, dtype: Literal["float32", "bits"] | None = None) -> Any:
+        """Return the state; with `keys`, a dict of these leaves by name."""
+        flat = self._flat
+        if keys is None:
+            return unflatten(flat.tree, [_of_dtype(array, dtype) for array in flat.arrays], flat.scalars)
+        arrays, values = select(flat.tree, flat.scalars, checked_names(keys))
+        return {**{name: _of_dtype(flat.arrays[index], dtype) for name, index in arrays.items()}, **values}
+
+
+def _of_dtype(array: Array, dtype: str | None) -> Array:
+    kind, bits = components(array)
+    return from_components(bits, kind, array.shape, dtype)
+
+
+OpenState: TypeAlias = OpenCheckpoint | Together
+
+
+def open_whole(
+    path: str | os.PathLike[str] | Address,
+    *,
+    step: int | None = None,
+    exact: bool = True,
+    bounds: Bounds = UNBOUNDED,
+) -> OpenState:
+    """Open the whole state of a checkpoint file, a step of a chain or a bundle, or a directory.
+
+    Parameters and errors are those of `open_path`; bounds are for single checkpoints.
+    """
+    place = checked_place(path)
+    if isinstance(place, Path) and os.path.isdir(place) and not DirectoryStore(place).steps():  # noqa: PTH112 - Path.is_dir raises for a name that is too long
+        if (place / PACKED).is_file():
+            place = place / PACKED
+        elif (place / _ORBAX_PART).is_file():
+            place = place / _ORBAX_PART
+        elif text := _what_is(place):
+            raise ArgumentError(f"{place} {text}")
+    file = open_path(place, step=step, exact=exact, bounds=bounds)
+    kind = kind_of(file.links[-1].manifest)
+    if kind is None:
+        if (rank := file.metadata().get("rank")) is not None and f"rank-{rank}" in _ends(place):
+            warn(f"{place} has only the share of rank {rank}; the record of all ranks leads to the whole")
+        return file
+    info = file.info()
+    file.close()
+    if isinstance(place, Address):
+        raise ArgumentError(f"{place} names files of another place: copy all of it to a directory")
+    if kind == LINK_KEY:
+        return kept(open_linked(place), bounds)
+    if bounds != UNBOUNDED:
+        raise ArgumentError(f"{place}: bounds are for a single checkpoint, and this one names others")
+    what, made = _MAKERS[kind]
+    try:
+        return made(place, info)
+    except DependencyError as error:
+        raise DependencyError(f"{place} is {what}, which {error}") from error
+
+
+def _ends(place: Place) -> tuple[str, ...]:
+    """Return the names of a path and of the directory above."""
+    return () if isinstance(place, Address) else place.absolute().parts[-2:]
+
+
+def _recorded(place: Path, info: CheckpointInfo) -> Together:
+    """Put a distributed checkpoint together."""
+    from .. import torch
+    from ..dcp import LCStorageReader
+
+    state = LCStorageReader(place if place.is_dir() else place.parent, step=info.step).state()
+    return Together(*torch.to_numpy(state), info, torch.roles(state))
+
+
+def _of_processes(place: Path, info: CheckpointInfo) -> Together:
+    """Put a checkpoint of Orbax together."""
+    from .. import jax
+    from ..orbax import read_tree
+
+    tree = read_tree(place.parent)
+    return Together(*jax.to_numpy(tree), info, jax.roles(tree))
+
+
+_MAKERS: Final[dict[str, tuple[str, Callable[[Path, CheckpointInfo], Together]]]] = {
+    RECORD_KIND: ("a distributed checkpoint", _recorded),
+    PYTREE_KIND: ("of a checkpoint of Orbax", _of_processes),
+}
+
+
+def _what_is(directory: Path) -> str | None:
+    """Return what a directory without checkpoints has that a state could be read from, in words."""
+    if folders := rank_folders(DirectoryStore(directory)):
+        return (
+            f"holds the chains of {len(folders)} ranks, each with its share of the state: name the directory"
+            " of the checkpoint, which has the record of them; or one chain, for its share"
+        )
+    names = sorted(path.name for path in directory.iterdir())
+    if ".metadata" in names:
+        return (
+            "is a checkpoint of torch's own FileSystemWriter: write it to a file with"
+            " torch.distributed.checkpoint.format_utils.dcp_to_torch_save"
+        )
+    steps = [name for name in names if _orbax_item(directory / name)]
+    if steps:
+        item = _orbax_item(directory / steps[-1])
+        return f"holds {len(steps)} steps of Orbax: name one, such as {item}"
+    if versions := [name for name in names if name.startswith(("weight_v", "delta-0"))]:
+        return f"holds {len(versions)} weight versions: lccodec.adapters.weights.follow reads them"
+    if states := [
+        name for name in names if name.endswith((".safetensors.index.json", ".safetensors", ".ckpt"))
+    ]:
+        shown = ", ".join(states[:_MAX_NAMES_SHOWN])
+        return f"is not a chain, and has files: name one of them, such as {shown}"
+    return None
+
+
+def _orbax_item(directory: Path) -> Path | None:
+    """Return where the parts of a step of Orbax are: in its directory, or in that of an item."""
+    with suppress(OSError):
+        for place in (directory, *sorted(directory.iterdir())):
+            if (place / _ORBAX_PART).is_file():
+                return place
+    return None
+
 
 def load_file(path: StrPath, progress: Progress = False) -> tuple[Any, dict[str, str]]:
     """Return the state in a file and its metadata; bfloat16 may be `lccodec.BFLOAT16_BITS`.
 
-    `progress` is as for `lccodec.load_file`; files of other formats tell nothing. An
-    ``ArgumentError`` is for another suffix, a dtype that lccodec cannot hold, and an object that is
-    not loaded.
+    `progress` is told of checkpoints. An ``ArgumentError`` names what lccodec cannot hold or load.
     """
     state, metadata, _ = load_with_roles(path, progress)
     return state, metadata
@@ -69,11 +234,7 @@ def load_file(path: StrPath, progress: Progress = False) -> tuple[Any, dict[str,
 def load_with_roles(
     path: StrPath, progress: Progress = False
 ) -> tuple[Any, dict[str, str], Mapping[str, Assignment]]:
-    """Return the state in a file, its metadata, and the roles that its structure says.
-
-    Only files of ``torch.save`` say more than names do: which tensor is the moment of which
-    parameter. Parameters and errors are those of `load_file`.
-    """
+    """Return the state in a file, its metadata, and the roles that files of ``torch.save`` say."""
     path = check_suffix(path)
     if is_checkpoint(path):
         with open_whole(path) as file:
@@ -88,22 +249,18 @@ def load_with_roles(
 
         state = load_archive(path)
         return *torch.to_numpy(state), torch.roles(state)
-    if path.absolute().parent.name.startswith("weight_v") and _is_delta(path):
-        raise ArgumentError(
-            f"{path} is of a delta between weight versions, and no model:"
-            " lccodec.adapters.weights.follow reads versions"
-        )
+    if path.absolute().parent.name.startswith("weight_v") and path.name.endswith((SAFETENSORS, INDEX)):
+        from ..weights.versions import read_index_of
+
+        if read_index_of(path.parent) is not None:  # a full version has none
+            raise ArgumentError(
+                f"{path} is of a delta between weight versions, and no model:"
+                " lccodec.adapters.weights.follow reads versions"
+            )
     adapter = _adapter(path, kind)
     if not hasattr(adapter, "load_state"):
         return adapter.load_file(path), {}, {}
     return *adapter.load_state(path), {}
-
-
-def _is_delta(path: Path) -> bool:
-    """Return whether a file is of a weight version that only has differences to another."""
-    from ..weights.versions import read_index_of
-
-    return path.name.endswith((SAFETENSORS, INDEX)) and read_index_of(path.parent) is not None
 
 
 def save_file(
@@ -115,8 +272,7 @@ def save_file(
 ) -> dict[str, str]:
     """Write a state to a file, replacing it; return the metadata that the format could store.
 
-    `max_shard_bytes` are the bytes of the tensors of a shard, if the file is an index. `progress`
-    is as for `lccodec.save_file`. An ``ArgumentError`` names what the format cannot hold.
+    `max_shard_bytes` is of an index. An ``ArgumentError`` names what the format cannot hold.
     """
     path = check_suffix(path, write=True)
     metadata = metadata_strings(metadata)
@@ -154,8 +310,7 @@ def _adapter(path: Path, kind: Kind | None = None) -> ModuleType:
 class FileOriginals:
     """Exact states in files of any format, by step; `label` says in words which they are.
 
-    Names of arrays must be those in the chain, as they are if `lccodec save` has saved these files.
-    A flat file, such as `lccodec restore` has written, has the names of a nested state.
+    Names are those in the chain, as `lccodec save` of these files makes them.
     """
 
     def __init__(self, paths: Mapping[int, Path], label: str) -> None:
@@ -177,11 +332,7 @@ class FileOriginals:
 
 
 def open_originals(path: Place) -> Originals | Place:
-    """Return originals as :func:`lccodec.inspect.examination.examine` takes them.
-
-    These are the files of a directory, or one in each of its folders; a chain or a bundle is its
-    own path. If there are none, or their steps are not clear, that is an ``ArgumentError``.
-    """
+    """Return originals as `examine` takes them: files of a directory, or the path of a chain."""
     if isinstance(path, Path) and path.is_dir() and not DirectoryStore(path).checkpoints():
         numbering = number_files(files_below(path))
         if numbering is None:
@@ -207,10 +358,8 @@ _TYPES_AS_BITS: Final = BYTE_TYPES | {"complex32"}
 class Exchange:
     """How to convert a state from one framework to the other.
 
-    `model` and `optimizer` are the entry of the state that holds the module's state and, for Adam's
-    moments, the entry of the optimizer's state; `like` has the same entries. Without `model` the
-    whole state is the module's. If torch's optimizer has no names of parameters, they are those of
-    the model in its order, and a warning says so.
+    `model` and `optimizer` are entries of the state, and of `like`; without `model` the whole state
+    is the module's.
     """
 
     source: str  # the framework of the state: torch or flax
@@ -227,11 +376,10 @@ class Exchange:
 def convert(
     state: Any, metadata: Mapping[str, str], exchange: Exchange
 ) -> tuple[Any, dict[str, str], list[str]]:
-    """Return the state of a file as a state of the other framework.
+    """Return the state of a file for the other framework, its metadata, and what was left out.
 
-    With it come the metadata to store with it, and the entries of the old state that were left out.
     Errors are those of `lccodec.exchange`; an ``ArgumentError`` also for missing entries and for
-    arrays of a type that is stored as bits, a ``FormatError`` if the metadata do not fit the state.
+    types that are stored as bits.
     """
     state, kinds = _typed(state, metadata)
     if unfit := sorted(set(kinds.values()) & _TYPES_AS_BITS):
@@ -291,8 +439,7 @@ def _entry(state: Any, name: str) -> Any:
 def _names(model: Any, optimizer: Any, model_name: str, optimizer_name: str) -> list[str] | None:
     """Return the names of the parameters of a torch optimizer; None if it has them itself.
 
-    An optimizer of ``module.parameters()`` has numbers, in the order of the module's state. That
-    its parameters have the shapes of the module's is checked.
+    One of ``module.parameters()`` has numbers, in the order of the module; shapes are checked.
     """
     if not isinstance(optimizer, Mapping) or not isinstance(model, Mapping):
         return None

@@ -63,9 +63,8 @@ def _plain(leaves: Iterable[tuple[str, Value]]) -> dict[str, Value]:
 def named_leaves(state: Any) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return the leaves of a state by name: arrays, and scalars that no array can hold.
 
-    An int, float or bool becomes an array without dimensions (int64 or uint64, float64, bool). An
-    array in two places has both names. The others are None, str, bytes and integers of more than 64
-    bits. An ``ArgumentError`` names what collides, or what a checkpoint cannot hold.
+    Numbers become arrays without dimensions. The others are None, str, bytes and integers of more
+    than 64 bits. An ``ArgumentError`` names what collides or cannot be held.
     """
     flat = flatten(state)
     # The state gets a key of its own, so that an empty key inside it is not a special case.
@@ -108,8 +107,7 @@ def rebuild(
 ) -> tuple[Any, dict[str, str]]:
     """Return the state of a file, and its metadata without the note.
 
-    `others` are scalars that the file has and the note has not: str, bytes and None, by name. If
-    the note is malformed or nests too deeply, that is a ``DataError``.
+    `others` are scalars by name that the note has not. A malformed note is a ``DataError``.
     """
     kept = {key: text for key, text in metadata.items() if key != STATE}
     if STATE not in metadata:
@@ -194,9 +192,8 @@ def choose(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return leaves by name as a flat state with shorter names, and its metadata.
 
-    `keys` are prefixes to remove from names, with the ``/`` or ``.`` that follows; of a pattern,
-    what is before the first wildcard. If a leaf is itself a key, the last part of its name is kept.
-    If two leaves would have the same name, that is an ``ArgumentError``.
+    `keys` are prefixes to remove, with the ``/`` or ``.`` that follows; of a pattern, what is
+    before the first wildcard. Of a leaf that is a key, the last part is kept.
     """
     starts = (re.split(r"[*?[]", key, maxsplit=1)[0].rstrip("./") for key in keys)
     prefixes = sorted(filter(None, starts), key=len, reverse=True)

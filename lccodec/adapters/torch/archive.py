@@ -149,9 +149,8 @@ VALUE_GLOBALS: Final[list[Any]] = [
 def load_archive(path: str | os.PathLike[str]) -> Any:
     """Return the state in a file of ``torch.save``, with tensors on the CPU.
 
-    An ``ArgumentError`` names the objects that the weights-only loader refuses. A ``DataError``
-    says that it is no such file, is damaged, not as it was sealed (`lccodec.adapters.seals`), or
-    asks for more memory than a file of its size may.
+    An ``ArgumentError`` names refused objects. A ``DataError`` says that it is no such file,
+    damaged, not as sealed, or asks for more memory than a file of its size may.
     """
     with sealed_file(path) as opened:
         size = os.fstat(opened.fileno()).st_size
@@ -176,11 +175,7 @@ def load_archive(path: str | os.PathLike[str]) -> Any:
 
 
 def save_archive(state: Any, path: str | os.PathLike[str], metadata: Mapping[str, str]) -> None:
-    """Write a state of NumPy arrays as a file of ``torch.save``, with tensors.
-
-    `metadata` says which arrays were not tensors. The file has no place for them. Errors are those
-    of `from_numpy`, and a ``StorageError``. An existing file is unchanged then.
-    """
+    """Write NumPy arrays as a file of ``torch.save``; `metadata` says which were no tensors."""
     tensors = from_numpy(state, metadata)
     with replacing(path) as temporary, temporary.open("wb") as stream:  # not to a path: torch stores its name
         torch.save(tensors, stream)
@@ -196,10 +191,7 @@ def _check_members(file: BinaryIO, where: str) -> None:
 
 
 class _Reader(io.BufferedReader):
-    """A file of which no more is asked for than it has.
-
-    The unpickler reads as many bytes as a stored length says. A read takes memory for all of them.
-    """
+    """A file of which no more is asked for than it has: a read takes memory for all it asks."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         super().__init__(io.FileIO(file.fileno(), closefd=False))
@@ -259,9 +251,8 @@ def _member(kind: object, name: object) -> Any:
 def _check_sizes(state: Any, size: int, where: str) -> None:
     """Refuse a state of too many values: shared containers, and tensors that repeat their values.
 
-    A stored state has at most as many nodes as characters in names (LCC-LIM-08). The file
-    may decode to `MAX_FILE_EXPANSION` times its bytes. An entry takes a byte or more of it, unless
-    a container is there several times.
+    It has at most as many nodes as characters in names (LCC-LIM-08), and an entry takes a byte or
+    more of the file, unless a container is there several times.
     """
     most = min(MAX_NAME_CHARACTERS, _ENTRIES_PER_BYTE * size)
     nodes, nbytes = 0, 0

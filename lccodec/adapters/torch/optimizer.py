@@ -117,10 +117,7 @@ class Parameters:
 
 
 class OptimizerMatch:
-    """What belongs to what in an optimizer and a saved state.
-
-    `state` gets the numbers and groups of the optimizer, and `report` the names of the parameters.
-    """
+    """What belongs to what in an optimizer and a saved `state`, which is put into its terms."""
 
     def __init__(
         self,
@@ -414,11 +411,10 @@ def uneven(own: Mapping[str, Any], state: Mapping[str, Any], place: str) -> Iter
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Any, settings: str = "saved") -> None:
-    """Load a state that fits. Settings that its groups lack keep the values of the target.
+    """Load a state that fits; with `settings` ``"target"`` its groups keep their own settings.
 
-    For options that it added over the years, PyTorch itself fills in the former behaviour; that
-    counts first. Entries for parameters that the optimizer does not have are left out. If
-    `settings` is ``"target"``, all settings of the target stay.
+    Settings that the state lacks stay, after PyTorch has filled in the former behaviour of options
+    that it added. Entries of parameters that the optimizer does not have are left out.
     """
     own = [dict(group) for group in optimizer.param_groups]
     known = {index for group in state["param_groups"] for index in group["params"]}
@@ -474,9 +470,8 @@ def misfits(
 ) -> Iterator[str]:
     """Yield everything in a state that does not fit this optimizer with these parameters.
 
-    PyTorch itself checks only the number of parameters, and casts moments to the type of their
-    parameter. A missing setting is a misfit only if other settings show that the state is of
-    another kind of optimizer. Missing and unexpected entries are misfits only if `strict`. With the
+    PyTorch only checks the number of parameters, and casts moments. Missing and unexpected entries
+    are misfits if `strict`, a missing setting if others show another kind of optimizer. With the
     settings of the target, what these need must have been saved.
     """
     where = leaf_name(keys) or "the state"
@@ -555,8 +550,7 @@ def is_stateful(target: Any) -> bool:
 def together(target: Any, state: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any, Any]]:
     """Yield what a target and a state have in one place: leaves, and what is stateful.
 
-    `ABSENT` is in the place of what one of them lacks. If only the target has a container, the two
-    are yielded.
+    `ABSENT` stands for what one of them lacks; a container of the target alone is yielded.
     """
     wanted, saved = target, state
     if isinstance(target, list | tuple) and isinstance(state, list | tuple):
@@ -573,10 +567,7 @@ def together(target: Any, state: Any, keys: Keys = ()) -> Iterator[tuple[Keys, A
 
 
 def changed(target: Any, state: Any, change: Change, keys: Keys = (), entries: Change | None = None) -> Any:
-    """Return a state with what `change` makes of it in the places of a target's parts.
-
-    `entries` returns a dict of the state with the names of the target's.
-    """
+    """Return a state with what `change` makes of its parts; `entries` renames dicts before."""
     if isinstance(state, Apart) or is_stateful(target):
         return change(target, state, keys)
     if isinstance(target, dict) and isinstance(state, dict):

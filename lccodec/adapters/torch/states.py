@@ -225,7 +225,11 @@ class _Search:
         for index, stored in value["state"].items():
             inner = (*keys, "state", str(index))
             entries = stored if isinstance(stored, dict) else {"": stored}
-            kept = {entry: child for entry, child in entries.items() if _is_kept(child)}
+            kept = {  # what is more than a number: has a tensor of several elements
+                entry: child
+                for entry, child in entries.items()
+                if any(isinstance(p, torch.Tensor) and p.numel() != 1 for _, p, _ in together(child, child))
+            }
             kinds = {child.shape if isinstance(child, torch.Tensor) else None for child in kept.values()}
             if kept:
                 shapes[index] = kinds.pop() if len(kinds) == 1 else None
@@ -293,12 +297,6 @@ class _Search:
         self.assignments.update(dict.fromkeys(shapes, other))
         self.assignments.update(dict.fromkeys(perhaps, Assignment("other", PERHAPS)))
         self.assignments.update(dict.fromkeys(weights, Assignment("weight", PARAMETER)))
-
-
-def _is_kept(value: Any) -> bool:
-    """Return whether an entry is more than a number: has a tensor of several elements."""
-    parts = (part for _, part, _ in together(value, value))
-    return any(isinstance(part, torch.Tensor) and part.numel() != 1 for part in parts)
 
 
 def _groups(groups: Any) -> Iterator[list[tuple[Any, str | None]]]:
@@ -576,10 +574,7 @@ def _why_other(tensor: torch.Tensor) -> str:
 
 
 def host_array(tensor: torch.Tensor) -> tuple[Array, str | None]:
-    """Return a tensor as an array, and what the note calls its type; None if NumPy has that.
-
-    Memory of the CPU is shared.
-    """
+    """Return a tensor as an array of its memory, and its type in the note unless NumPy has it."""
     host = tensor.detach().cpu().resolve_conj().resolve_neg()
     if host.dtype in _ONE_BYTE_TYPES:
         return host.view(torch.uint8).numpy(), _ONE_BYTE_TYPES[host.dtype]
@@ -602,10 +597,9 @@ def array_of_bytes(copy: Array, tensor: torch.Tensor) -> tuple[Array, str | None
 
 
 def as_tensor(array: Array, kind: str | None, name: str) -> torch.Tensor:
-    """Return the tensor of an array with a type of the note: the inverse of `host_array`.
+    """Return the tensor of an array with a type of the note, sharing memory.
 
-    Memory is shared. An ``ArgumentError`` says that PyTorch lacks the type, a ``FormatError`` that
-    the note does not fit the array, which is called `name`.
+    It is the inverse of `host_array`. An ``ArgumentError`` says that PyTorch lacks the type.
     """
     where = f"array {name!r}"
     if kind is None:
@@ -631,10 +625,7 @@ def is_elsewhere(tensor: torch.Tensor) -> bool:
 
 
 def copy_out(tensors: Sequence[torch.Tensor], room: Room) -> list[Array]:
-    """Copy tensors to arrays of their bytes, in C order. The arrays are from `room`.
-
-    Tensors on CUDA devices are copied side by side; those on other devices one after the other.
-    """
+    """Copy tensors to arrays of their bytes from `room`, in C order; those of CUDA side by side."""
     sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
     more = sum(size + Arena.ALIGNMENT_BYTES for size in sizes)
     copies = []
@@ -662,8 +653,7 @@ def wait_for(tensors: Iterable[torch.Tensor]) -> None:
 def _pin(copy: Array, device: torch.device) -> None:
     """Pin the shared memory that an array lies in, for as long as it is mapped.
 
-    A chain uses it again for every save. Memory that is not pinned is copied to through buffers of
-    the driver, which takes four to five times as long (``benchmarks/devices.py``).
+    Copies to unpinned memory take four to five times as long (``benchmarks/devices.py``).
     """
     place = place_of(copy)
     if place is None or place[0] in _asked:

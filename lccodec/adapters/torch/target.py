@@ -31,7 +31,7 @@ from torch.nn.modules.module import _IncompatibleKeys
 from torch.nn.parameter import is_lazy
 
 from ...chain.read.checkpoint import Arrivals
-from ...chain.read.follower import Patch, Update
+from ...chain.read.follower import Update
 from ...container.tree import leaf_name
 from ...errors import ArgumentError, LccodecError, warn
 from ..matching import (
@@ -160,8 +160,7 @@ class _Load:
     def arriving(self, arrivals: Arrivals) -> Any:
         """Check what a chain holds, then load it as it arrives.
 
-        All leaves are decoded first if their values decide what fits, and if there is a wrapper: it
-        is made of several leaves.
+        All is decoded first if values decide what fits, and for wrappers, made of several leaves.
         """
         own = arrivals.adapter if isinstance(arrivals.adapter, OnDevice) else OnDevice("cpu")
         if has_wrappers(arrivals.metadata):
@@ -177,10 +176,7 @@ class _Load:
         return self._fill(layers.rest(), layers.tensors)
 
     def _fitting(self, state: Any) -> Any:
-        """Return the part of a state that the prefix names, in the terms of the target.
-
-        Raises an ``ArgumentError`` if it does not fit.
-        """
+        """Return the part that the prefix names, in terms of the target, if it fits; else raise."""
         part, keys = part_of(state, self._prefix)
         renaming = Renaming(self._rename)
         self._match = match = Matching(self._target, renaming, self._settings)
@@ -209,20 +205,16 @@ class _Load:
             both = dict.fromkeys([*inside.report.loaded, *inside.wanted])
             report.loaded += [name for name in both if name not in lacking]
         report.add(self._match.report)
-        if self._filling.meta:
-            self._tell_meta()
-        return filled
-
-    def _tell_meta(self) -> None:
         left = [
             leaf_name((*keys, name))
-            for keys, part, _ in together(self._target, self._target)
+            for keys, part, _ in (together(self._target, self._target) if self._filling.meta else ())
             if isinstance(part, torch.nn.Module)
             for name, tensor in (*part.named_parameters(), *part.named_buffers())
             if tensor.is_meta
         ]
         if left:
             warn(f"{len(left)} tensors of the target are still on the meta device: {some(left)}")
+        return filled
 
 
 def _has_apart(state: Any) -> bool:
@@ -387,9 +379,9 @@ class Filling:
     ) -> Any:
         """Load a state that fits, and return the target with the plain values of the state.
 
-        `asked` has the ids of the modules of which only they themselves know what fits, and `done`
-        those of the tensors that are set already. If something refuses its state, an
-        ``ArgumentError`` says so, and the target is unchanged.
+        `asked` has ids of modules of which only they know what fits, `done` those of tensors that
+        are set. After an ``ArgumentError``, that something refuses its state, the target is
+        unchanged.
         """
         both = together(self._target, state)
         parts = [
@@ -595,8 +587,7 @@ class _Layer:
 class Layers:
     """The layers of a target that fit a hollow state, each set as soon as it has arrived.
 
-    `hollow` has what stands in the state for arrays. `tensors` are the ids of the tensors of the
-    target that are set here.
+    `hollow` has what stands for arrays. `tensors` are the ids of tensors that are set here.
     """
 
     def __init__(self, target: Any, state: Any, hollow: Mapping[str, Any]) -> None:
@@ -797,18 +788,14 @@ def stage(target: Any, update: Update, *, prefix: str = "") -> Staged:
         held[name] = f"{str(values.dtype).removeprefix('torch.')} {patch.shape}"
         if tensor is not None:
             wanted[name] = describe(tensor)
-            writes.append(_staged(tensor, patch, values))
+            here, places = values.to(tensor.device, non_blocking=True), None
+            if patch.places is not None:
+                places = torch.from_numpy(patch.places).to(tensor.device, non_blocking=True)
+            writes.append(_Write(tensor, places, here.reshape(patch.shape) if places is None else here))
     wide = any(held.get(name, "").startswith("float32") and "float16" in wanted[name] for name in wanted)
     check_same(wanted, held, [_ADVICE] if wide else [])
     wait_for(write.target for write in writes)  # it may be applied by another thread, on another stream
     return Staged(update.step, tuple(writes))
-
-
-def _staged(tensor: torch.Tensor, patch: Patch, values: torch.Tensor) -> _Write:
-    here = values.to(tensor.device, non_blocking=True)
-    if patch.places is None:
-        return _Write(tensor, None, here.reshape(patch.shape))
-    return _Write(tensor, torch.from_numpy(patch.places).to(tensor.device, non_blocking=True), here)
 
 
 def _tensors(target: Any, keys: Keys = ()) -> Iterator[tuple[str, torch.Tensor]]:

@@ -142,11 +142,7 @@ def _in_order(tensor: torch.Tensor, order: Any) -> torch.Tensor:
 
 
 def put_together(stored: Any) -> Any:
-    """Return the wrapper that inner tensors form: the inverse of `take_apart`.
-
-    An `Apart` if the program does not allow its class. A ``ValueError``, ``TypeError`` or
-    ``KeyError`` says that the inner tensors do not form one.
-    """
+    """Return the wrapper that inner tensors form, or an `Apart` if its class is not allowed."""
     about = _about(stored)
     kind = _allowed(about["class"])
     fit = kind is not None and _is_wrapper_class(kind)
@@ -221,10 +217,9 @@ def _assemble(kind: Any, stored: dict[str, Any], context: Any) -> Any:
 
 
 def _allowed(name: Any) -> type | None:
-    """Return the class of this name that the program allows; None if there is none.
+    """Return the class of this name that the program allows, or None.
 
-    Packages move their classes: if no class has the full name, the only one of the same package
-    with the same last name is taken.
+    Packages move their classes: one alone of the package with the same last name is taken, too.
     """
     if type(name) is not str:
         raise TypeError("not the name of a class")

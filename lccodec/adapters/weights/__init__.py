@@ -12,6 +12,6 @@ Weight versions need the extra ``weights`` (zstandard).
 from .layout import Rounding
 from .local import Pulled, Puller, pull
 from .publish import Published, Publisher, publish
-from .reader import follow
+from .versions import follow
 
 __all__ = ["Published", "Publisher", "Pulled", "Puller", "Rounding", "follow", "publish", "pull"]

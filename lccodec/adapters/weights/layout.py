@@ -41,7 +41,7 @@ from ...container.system import (
     flag,
     storage_errors,
 )
-from ...container.tree import array_names, flatten, leaf_name, unescaped, unflatten
+from ...container.tree import array_names, flatten, unescaped, unflatten
 from ...element_types import BFLOAT16_BITS, Array, element_type, from_components, in_host_order, narrow, work
 from ...element_types import components as components_of
 from ...errors import ArgumentError, FormatError, StorageError
@@ -60,8 +60,8 @@ class Prefix:
     Examples
     --------
     >>> model = Prefix("run/model", {"a/*": "*"})
-    >>> model.path("layers.0.weight"), model.name("run/model/a~1b")
-    ('run/model/layers.0.weight', 'a/b')
+    >>> model.name("run/model/a~1b")
+    'a/b'
     >>> paths = {"run/model/a~1b": 0, "run/model/_orig_mod.c": 1, "run/model/tied": 1, "step": 2}
     >>> model.tensors(paths, ["b", "c"], "local")
     {'run/model/a~1b': 'b', 'run/model/_orig_mod.c': 'c'}
@@ -71,10 +71,6 @@ class Prefix:
         Renaming(rename)  # refuses what is not one
         self._start, self._rename = f"{prefix}/" if checked_prefix(prefix) else "", rename
         self.keys = [prefix] if prefix else None  # what is followed
-
-    def path(self, name: str) -> str:
-        """Return where a tensor is in the state."""
-        return self._start + leaf_name((name,))
 
     def name(self, path: str) -> str:
         """Return the name of the tensor at a place."""
@@ -86,9 +82,7 @@ class Prefix:
         """Return what a model calls the arrays of a state, by their paths.
 
         `paths` has the index of each array; a tied one has several. `there` has the names of the
-        tensors of the model, which errors call `where`; with ``None`` it takes any. If it is not
-        `strict`, it may lack tensors. An ``ArgumentError`` lists up to ten that it lacks, or of
-        which a name fits several.
+        model `where`, or ``None`` for any. If it is not `strict`, the model may lack tensors.
         """
         names = {self.name(path): path for path in paths if path.startswith(self._start)}
         renaming = Renaming(self._rename)

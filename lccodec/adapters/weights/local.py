@@ -41,7 +41,7 @@ from ...chain.store.store import Store, step_index
 from ...constants import EXACT_NAME, MAX_STEP
 from ...container.folder import Folder, WholeFile, remove_stale_temporaries
 from ...container.source import FileSource
-from ...container.system import SYSTEM, Entry, System, checked_path, checked_place, storage_errors
+from ...container.system import SYSTEM, System, checked_path, checked_place, storage_errors
 from ...element_types import Array, components, element_type
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError
 from ...parallel import slices
@@ -196,9 +196,9 @@ class Puller:
             self._store = None
 
     def _look(self) -> object:
-        """Return what tells the files of the step and of the directory from others.
+        """Return what tells the files of the step and the directory from others; None without any.
 
-        ``None`` if there are none yet. Files get their names by renames: others have other numbers.
+        Files get their names by renames: others have other numbers.
         """
         try:
             if self._store is None:
@@ -216,7 +216,9 @@ class Puller:
         with locked(place, self._system) as notes:
             layout = read_layout(place)
             _remove_leftovers(layout, notes)
-            held = _holding(layout, notes)
+            files = _identities(layout)
+            noted = (entry for entry in _noted(notes) if entry["files"] == files)
+            held = next((entry for entry in noted if entry["step"] is not None), None)
             with open_store(self._place) as store:
                 if held is not None and _is_there(store, pinned, held["root"], self._exact):
                     return Pulled(held["step"], held["step"], root=held["root"])
@@ -254,8 +256,8 @@ def _first_link(store: Store, step: int | None) -> Link | None:
 class _Ties:
     """Which tensors of a directory have the values of which arrays of a state.
 
-    `paths` has the index of each array of the state; a tied array has several. `names` has the
-    tensors by these paths, but not by every path of a tied array, and `arrays` their values.
+    `paths` has the index of each array, a tied one several times; `names` the tensors by some of
+    these paths, `arrays` their values.
     """
 
     def __init__(
@@ -453,12 +455,6 @@ def _identity(path: Path) -> list[int]:
         return identity_of(path.stat())
 
 
-def _identity_of(entry: Entry) -> list[int] | None:
-    """Return the same of a regular file in a directory; ``None`` of a link or another file."""
-    status = entry.lstat()
-    return identity_of(status) if stat.S_ISREG(status.st_mode) else None
-
-
 def identity_of(status: os.stat_result) -> list[int]:
     """Return what tells a file from all others, and from itself before it was written to."""
     return [status.st_size, status.st_mtime_ns, status.st_ino]
@@ -500,13 +496,6 @@ def _is_sound(noted: dict[str, Any]) -> bool:
     )
 
 
-def _holding(layout: Layout, notes: Folder) -> dict[str, Any] | None:
-    """Return what is noted of the state that the files have; ``None`` if nothing is."""
-    files = _identities(layout)
-    matching = (entry for entry in _noted(notes) if entry["files"] == files)
-    return next((entry for entry in matching if entry["step"] is not None), None)
-
-
 def _note(notes: Folder, entries: list[dict[str, Any]]) -> None:
     with WholeFile(_NOTE_NAME, overwrite=True, folder=notes) as file:
         file.write(json.dumps(entries, indent=1).encode())
@@ -516,14 +505,14 @@ def _note(notes: Folder, entries: list[dict[str, Any]]) -> None:
 def _remove_leftovers(layout: Layout, notes: Folder) -> None:
     """Remove what a kill has left: temporaries, and shards that no index names any more.
 
-    A shard is known by all that is noted of it. The note may be that of a stranger: a name alone
-    may be that of any file.
+    The note may be a stranger's: a shard is known by all that is noted of it, not by its name.
     """
     remove_stale_temporaries(notes)
     with storage_errors("cannot look at", layout.directory), Folder(layout.directory, notes.system) as folder:
         remove_stale_temporaries(folder)
         noted = [(name, identity) for entry in _noted(notes) for name, identity in entry["files"].items()]
         known = {name for name, identity in noted if SHARD_NAME.fullmatch(name) and name not in layout.files}
-        there = {name: _identity_of(folder / name) for name in known.intersection(folder.names())}
+        statuses = {name: (folder / name).lstat() for name in known.intersection(folder.names())}
+        there = {name: identity_of(s) for name, s in statuses.items() if stat.S_ISREG(s.st_mode)}
         if left := {name for name, identity in noted if there.get(name) == identity}:
             folder.remove(left)

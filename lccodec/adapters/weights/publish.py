@@ -222,7 +222,12 @@ class Publisher:
 
     def close(self) -> None:
         """Release the memory of the state, and the stores."""
-        self._forget()
+        for watch in self._ranks:
+            watch.close()
+        for store in self._stores:
+            store.close()
+        self._ranks, self._stores, self._held, self._idle = [], [], None, None
+        self._differ.forget()
 
     def publish(self, *, full: bool = False) -> Published | None:
         """Publish the newest step, if it is not published yet.
@@ -263,7 +268,7 @@ class Publisher:
             self._idle = seen if done is None else None
             return done
         except BaseException:  # what the watches hold may be half of one version and half of another
-            self._forget()
+            self.close()
             raise
 
     def _look(self) -> object:
@@ -276,7 +281,9 @@ class Publisher:
         last = _last_version(self._output, self._form)
         known = self._hold(last)
         newest = _newest_step(self._stores)
-        like = _layout_of(self._like)
+        like = None
+        with suppress(DataError, StorageError):  # then only its other files are used
+            like = None if self._like is None else read_layout(self._like)
         names = None if like is None else like.tensors.keys()
         self._ranks[0].at_hand = at_hand
         try:
@@ -373,14 +380,6 @@ class Publisher:
             watch, way, link, self._prefix.tensors(link.paths, there, self._output, strict=False)
         )
 
-    def _forget(self) -> None:
-        for watch in self._ranks:
-            watch.close()
-        for store in self._stores:
-            store.close()
-        self._ranks, self._stores, self._held, self._idle = [], [], None, None
-        self._differ.forget()
-
 
 @dataclass(frozen=True)
 class _Last:
@@ -438,13 +437,6 @@ def _resume(watch: Watch, last: _Last, rank: int, start: int | None) -> bool:
         raise ChainError(f"{watch.place} has no step {step} to start from")
     # Another checkpoint of the step may have other values.
     return not last.version or watch.link.reader.root.hex() in last.roots[rank : rank + 1]
-
-
-def _layout_of(model: Path | None) -> Layout | None:
-    """Return the tensors of a model; ``None`` if it has no weights that are read."""
-    with suppress(DataError, StorageError):
-        return None if model is None else read_layout(model)
-    return None
 
 
 def _check_begun(like: Layout, parts: Sequence[ChainShare]) -> None:

@@ -10,8 +10,8 @@ a warning that says why.
 
 Some checkpoints hold no state of their own: adapters write links to a step of a chain, records of
 distributed checkpoints, and parts of one process. By themselves they are sound files. Whoever wants
-a state must not take what they hold for one; :mod:`lccodec.adapters.whole` brings together what
-they name.
+a state must not take what they hold for one; :mod:`lccodec.adapters.files.states` brings together
+what they name.
 
 Source: SPEC 9 (LCC-EXA).
 """

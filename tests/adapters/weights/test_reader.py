@@ -12,7 +12,8 @@ import zstandard
 
 from lccodec import ArgumentError, Chain, LccodecWarning
 from lccodec import follow as follow_chain
-from lccodec.adapters.weights import follow, publish, reader
+from lccodec.adapters.weights import follow, publish
+from lccodec.adapters.weights import versions as reader
 from lccodec.adapters.weights.versions import read_index_of
 
 from ...support.damage import flip
