@@ -303,6 +303,7 @@ class Groups:
             except StopIteration as done:
                 self._settling = None
                 self._pays[self._waiting.popleft().high] = done.value
+                self._pays = {end: pays for end, pays in self._pays.items() if end in self._made}
             except Exception as error:  # whatever it is: the save is done
                 self._settling = None
                 self._waiting.popleft()
