@@ -41,12 +41,10 @@ from ..quantizers.base import Quantizer, guarantee_of
 from ..quantizers.grid import DEAD_ZONE
 from ..quantizers.guarantee import has_negative, spoiled, zero
 from ..quantizers.logarithmic import LogSteps
-from ..quantizers.residual import root_mean_square
 from ..quantizers.uniform import UniformDeadzone
 from .again import AsReference, between_quantizer, promised
 from .centered import CenteredMean, CenteredSquare, centered
 from .declared import obeying
-from .parts import narrowed, sample
 from .policy import Candidate, Policy
 
 #: Checkpoints from one end to the next.
@@ -80,12 +78,11 @@ _MOST_OCTAVES: Final = 1.0
 def end_quantizers(
     policy: Policy, arrays: Sequence[Candidate], movements: Mapping[str, Sequence[float]]
 ) -> dict[str, Quantizer]:
-    """Return the quantizers of weights and second moments at the end of a group, by name.
+    """Return the quantizers of weights at the end of a group, by name.
 
     `movements` has, for each array that moved, how far it did in each interval of the group but the
-    last: root mean squares. Only weights whose policy has steps that can be scaled are among the
-    result. Second moments are followed from end to end, so the movement of all of the group decides
-    about their steps.
+    last: root mean squares. Only arrays whose policy has steps that can be scaled are among the
+    result.
     """
     steps, finest = dict[str, float](), dict[object, float]()  # the least of weights of one form
     weights = [c for c in arrays if c.role == "weight" and _scalable(policy, c) is not None]
@@ -99,20 +96,7 @@ def end_quantizers(
             length = moved[-1] if 0 < moved[-1] < _SLOWER * typical else typical
             steps[c.name] = _END_STEP * policy.width * length
             finest[form] = min(length, finest.get(form, length))
-    found: dict[str, Quantizer] = {name: UniformDeadzone(step=step) for name, step in steps.items()}
-    return found | _second_moments(centered(obeying(policy, arrays), arrays, alone=False), arrays)
-
-
-def _second_moments(policy: Policy, arrays: Sequence[Candidate]) -> dict[str, Quantizer]:
-    """Return the quantizers of second moments that are in steps of the logarithm, at an end."""
-    found: dict[str, Quantizer] = {}
-    for c in arrays:
-        coder = policy.choose(c.name, c.role, c.kind, c.elements)
-        if c.role == "second_moment" and c.reference is not None and isinstance(coder, LogSteps):
-            d, _ = sample(c.bits, c.reference, c.kind, ordered=True)
-            if (moved := d[d != 0]).size:
-                found[c.name] = LogSteps(coder.step * narrowed(root_mean_square(moved), coder.step))
-    return found
+    return {name: UniformDeadzone(step=step) for name, step in steps.items()}
 
 
 def gains(policy: Policy) -> bool:

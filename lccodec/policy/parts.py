@@ -228,7 +228,8 @@ class Part:
 
     def narrowing(self) -> float:
         """Return the factor of the step of second moments: half of it where they move slowly."""
-        return narrowed(self.moved, self.quantizer.bin_width(self.d) or math.inf)
+        wanted = _MOMENT_MOVEMENTS * self.moved / (self.quantizer.bin_width(self.d) or math.inf)
+        return round(min(max(wanted, _NARROWEST), 1.0), 2)
 
     def step(self, factor: float) -> float:
         """Return the step for a factor of all steps."""
@@ -238,11 +239,6 @@ class Part:
         """Return about how many bytes the arrays take."""
         bits = self.count * entropy(self.d, self.step(factor))
         return _FRAME_OVERHEAD_RATIO * bits / 8 + _FRAME_OVERHEAD_BYTES * (1 + len(self.names) / 8)
-
-
-def narrowed(moved: float, step: float) -> float:
-    """Return the factor of a step of second moments that move so far, in the same unit."""
-    return round(min(max(_MOMENT_MOVEMENTS * moved / step, _NARROWEST), 1.0), 2)
 
 
 def find_parts(policy: Policy, candidates: list[Candidate], waiting: Collection[str]) -> list[Part]:

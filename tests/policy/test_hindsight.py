@@ -43,23 +43,13 @@ def test_an_end_without_a_movement_is_as_the_policy_says(moved: dict[str, list[f
 
 def test_ends_of_other_roles_and_policies_are_as_the_policy_says() -> None:
     moved = {"a": [1.0]}
-    for role in ("first_moment", "other"):
+    for role in ("first_moment", "second_moment", "other"):
         assert end_quantizers(BALANCED, [array_of(role, noise(1), noise(1))], moved) == {}
     weight = array_of("weight", noise(1), noise(1))
     for policy in (POLICIES["lossless"], POLICIES["lc-3"], Policy("exact", {"weight": Lossless()})):
         assert end_quantizers(policy, [weight], moved) == {}
     small = array_of("weight", noise(1)[:10], noise(1)[:10])
     assert end_quantizers(BALANCED, [small], moved) == {}
-
-
-@pytest.mark.parametrize(("moved", "step"), [(0.0, None), (0.01, 0.5), (0.0625, 0.75), (1.0, 1.0)])
-def test_second_moments_at_an_end_have_steps_of_what_they_moved_since_the_one_before(
-    moved: float, step: float | None
-) -> None:
-    v = np.ones(SIZE)
-    found = end_quantizers(BALANCED, [array_of("second_moment", v * (1 + moved), v)], {})
-    assert found == ({} if step is None else {"a": LogSteps(step)})
-    assert end_quantizers(BALANCED, [array_of("second_moment", v, None)], {}) == {}
 
 
 def test_what_a_walk_is_off_takes_nothing() -> None:
