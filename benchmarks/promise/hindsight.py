@@ -90,9 +90,11 @@ def measure(kind: Kind, every: int, data: Data, cache: Path, seeds: int) -> None
             chosen = {i: states[i] for i in iterations}
             sizes, restored = _through_a_chain(run, chosen, point, 0 if policy == PLAIN else SIZE)
             figures = error_and_lag(run, restored, now, before)
+        other.put_back(restored, point)
+        untrained = other.loss()
         losses = gone_on(other, restored, point, seeds)
         shown = tuple(curve) if policy == EXACT else ()
-        found = Outcome(kind.name, every, point, policy, losses, *sizes, *figures, shown)
+        found = Outcome(kind.name, every, point, policy, losses, *sizes, *figures, shown, untrained)
         path = file_of(cache, kind.name, every, point, policy, seeds)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(asdict(found)) + "\n")
@@ -135,21 +137,27 @@ def measure_kind(name: str, every: int, data: Path, cache: Path, seeds: int) -> 
 
 
 def markdown(found: Sequence[Row], shown: Iterable[str]) -> str:
-    """Return a table of costs: a line for each point of a run, a column for each place."""
+    """Return a table of costs: a line for each point of a run, a column for each place.
+
+    The last column has the worst of all places where no training follows.
+    """
     shown = [PLAIN, *shown]
     lines = [
-        f"| run | every | at | {' | '.join(shown)} |".replace("in groups: ", ""),
-        "|---|" + "---:|" * (2 + len(shown)),
+        f"| run | every | at | {' | '.join(shown)} | untrained |".replace("in groups: ", ""),
+        "|---|" + "---:|" * (3 + len(shown)),
     ]
     for kind, every, point in dict.fromkeys(
         (r.outcome.kind, r.outcome.every, r.outcome.point) for r in found
     ):
         there = {
-            row.outcome.policy: _cost(row)
+            row.outcome.policy: row
             for row in found
             if (row.outcome.kind, row.outcome.every, row.outcome.point) == (kind, every, point)
         }
-        lines.append(f"| {kind} | {every} | {point} | {' | '.join(there.get(s, '') for s in shown)} |")
+        cells = [_cost(there[name]) if name in there else "" for name in shown]
+        rises = [row.untrained for name, row in there.items() if name != PLAIN and row.untrained > -math.inf]
+        cells.append(f"{max(rises):.2f}" if rises else "-")
+        lines.append(f"| {kind} | {every} | {point} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

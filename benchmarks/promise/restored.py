@@ -12,6 +12,7 @@ seeds of them. The test losses after `MARKS` further iterations are averaged.
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -71,6 +72,8 @@ class Outcome:
         the state lies behind.
     curve
         Of `EXACT`: iterations and test losses of the run itself.
+    untrained
+        Test loss of the state itself, before the run went on; NaN if it was not computed.
     """
 
     kind: str
@@ -83,6 +86,7 @@ class Outcome:
     error: float = 0.0
     lag: float = 0.0
     curve: tuple[tuple[int, float], ...] = ()
+    untrained: float = math.nan
 
 
 def file_of(cache: Path, kind: str, every: int, point: int, policy: str, seeds: int) -> Path:

@@ -33,6 +33,9 @@ class Row:
     rework, rework_error
         How far the state lies behind on the run's own smoothed curve of losses, in intervals; NaN
         where the curve is flat.
+    untrained
+        By how much the state itself is worse than the exact one, in the larger one of both units;
+        NaN where it was not computed, and where neither says anything.
     """
 
     outcome: Outcome
@@ -40,6 +43,7 @@ class Row:
     gap_error: float
     rework: float
     rework_error: float
+    untrained: float
 
     @property
     def _lower(self) -> tuple[float, float]:
@@ -71,7 +75,10 @@ def rows(outcomes: Iterable[Outcome]) -> list[Row]:
         if policy not in (EXACT, STALE) and exact is not None and stale is not None:
             gaps = np.subtract(outcome.losses, exact.losses)
             units = np.subtract(stale.losses, exact.losses)
-            made.append(Row(outcome, *_ratio(gaps, units), *_rework(gaps, exact)))
+            gap, rework = _ratio(gaps, units), _rework(gaps, exact)
+            unit = np.fmax(stale.untrained - exact.untrained, _fall(exact, exact.point))
+            rise = float(outcome.untrained - exact.untrained)
+            made.append(Row(outcome, *gap, *rework, rise / float(unit) if unit > 0 else math.nan))
     return made
 
 
@@ -86,22 +93,24 @@ def _ratio(gaps: np.ndarray, units: np.ndarray) -> tuple[float, float]:
 
 
 def _rework(gaps: np.ndarray, exact: Outcome) -> tuple[float, float]:
-    """Return a gap in intervals of the slope of the run's own losses, and its standard error.
+    """Return a gap in intervals of the slope of the run's own losses, and its standard error."""
+    unit = _fall(exact, exact.point + fmean(MARKS))
+    return float(gaps.mean()) / unit, float(gaps.std(ddof=1)) / math.sqrt(len(gaps)) / unit
 
-    The slope is that of a line through the losses of about `WINDOW` iterations on either side.
+
+def _fall(exact: Outcome, here: float) -> float:
+    """Return by how much the loss of a run falls in an interval around an iteration.
+
+    That is the slope of a line through the losses of about `WINDOW` iterations on either side.
     Where the losses do not fall, nothing can be said: NaN.
     """
     iterations, losses = np.array(exact.curve, float).T
-    here = exact.point + fmean(MARKS)
     near = np.abs(iterations - here) <= max(WINDOW, exact.every)
     x, y = iterations[near] - iterations[near].mean(), losses[near]
     slope = float(x @ y / (x @ x))
     rest = y - y.mean() - slope * x
     error = math.sqrt(float(rest @ rest) / (len(x) - 2) / float(x @ x))
-    if -slope < UNMEASURABLE * error:
-        return math.nan, math.nan
-    unit = -slope * exact.every
-    return float(gaps.mean()) / unit, float(gaps.std(ddof=1)) / math.sqrt(len(gaps)) / unit
+    return math.nan if -slope < UNMEASURABLE * error else -slope * exact.every
 
 
 def markdown(found: Sequence[Row], policies: Iterable[str]) -> str:

@@ -51,7 +51,7 @@ from .policy import Candidate, Policy
 GROUP: Final = 8
 
 #: The steps of weights at the ends, in movements of one interval.
-_END_STEP: Final = 2.1
+_END_STEP: Final = 2.25
 
 #: A last movement of less than this share of the typical one counts at an end in its place.
 _SLOWER: Final = 0.75
@@ -70,6 +70,7 @@ _LOST: Final = 0.75  # movements: what the step and both ends have lost already
 _MOST_MOMENTS: Final = 2.0
 _MOST_PERSISTENT_MOMENTS: Final = 0.5  # where it is like that of the step before
 _PERSISTENT: Final = 0.5  # from this correlation with the step before on
+_FORGOTTEN_STEP: Final = 2.0  # of a first moment that is not: over that of its role
 
 #: What second moments may be off in the mean, in octaves.
 _MOST_OCTAVES: Final = 1.0
@@ -175,11 +176,14 @@ def between_quantizers(
             most *= min(policy.width, 1.0)  # a narrow valley that a loss has found
             if c.role == "first_moment":
                 persists = _correlation(c, before.get(c.name)) >= _PERSISTENT
-                most = (_MOST_PERSISTENT_MOMENTS if persists else _MOST_MOMENTS) * _rms(c, None)
-            off = _rms(c, c.reference)
+                most = (_MOST_PERSISTENT_MOMENTS if persists else _MOST_MOMENTS) * distance(c, None)
+            off = distance(c, c.reference)
             fits = off <= most and math.isfinite(off)
-            if not fits and c.role == "weight" and length > 0 and _scalable(policy, c) is not None:
-                found[c.name] = UniformDeadzone(step=_END_STEP * policy.width * length)
+            if not fits and _scalable(policy, c) is not None:
+                if c.role == "weight" and length > 0:
+                    found[c.name] = UniformDeadzone(step=_END_STEP * policy.width * length)
+                elif c.role == "first_moment" and not persists:
+                    found[c.name] = quantizer.scaled(_FORGOTTEN_STEP)
                 continue
         if fits:
             found[c.name] = AsReference() if _is_spoiled(c, c.reference) else None
@@ -232,14 +236,14 @@ def _scalable(policy: Policy, c: Candidate) -> Quantizer | None:
     return quantizer
 
 
-def _rms(c: Candidate, reference: Array | None) -> float:
+def distance(c: Candidate, reference: Array | None) -> float:
     """Return the root mean square of an array, or of its distance from a reference; NaN spreads."""
     total = 0.0
     with np.errstate(all="ignore"):
         for part in slices(c.bits.size):
             d = subtract(c.bits[part], None if reference is None else reference[part], c.kind)
             total += float(np.add.reduce(np.square(d, dtype=np.float64)))
-    return math.sqrt(total / c.bits.size) if c.bits.size and total >= 0 else math.nan
+    return math.sqrt(total / c.bits.size) if c.bits.size else 0.0
 
 
 def _own_movement(c: Candidate) -> float:

@@ -51,8 +51,9 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert parse(text) == json.loads((tmp_path / "hindsight-every-middle.json").read_text())
     (row,) = [line for line in text.splitlines() if line.startswith("| regression")]
     cells = [cell.strip() for cell in row.split("|")[4:-1]]
-    assert len(cells) == 9
-    assert all(cell == "-" or "±" in cell for cell in cells)
+    assert len(cells) == 10
+    assert all(cell == "-" or "±" in cell for cell in cells[:-1])
+    float(cells[-1])
     outcomes = {r["policy"]: r for r in map(json.loads, map(Path.read_text, tmp_path.glob("*/*.json")))}
     plain = outcomes["balanced"]["delta_ratio"]
     assert all(outcomes[place]["delta_ratio"] > 1.1 * plain for place in hindsight.PLACES)

@@ -28,10 +28,10 @@ def noise(scale: float) -> np.ndarray:
 
 def test_ends_have_steps_of_the_typical_movement() -> None:
     weight = array_of("weight", noise(1), noise(1))
-    for moved, step in (([1.0], 2.1), ([1, 1.5, 2], 2.1 * 1.5), ([1, 1, 1, 1, 100], 2.1)):
+    for moved, step in (([1.0], 2.25), ([1, 1.5, 2], 2.25 * 1.5), ([1, 1, 1, 1, 100], 2.25)):
         assert end_quantizers(BALANCED, [weight], {"a": moved}) == {"a": UniformDeadzone(step=step)}
     wider = Balanced(intervals=0.5, width=1.5)
-    assert end_quantizers(wider, [weight], {"a": [1.0]}) == {"a": UniformDeadzone(step=2.1 * 1.5)}
+    assert end_quantizers(wider, [weight], {"a": [1.0]}) == {"a": UniformDeadzone(step=2.25 * 1.5)}
 
 
 @pytest.mark.parametrize("moved", [{}, {"a": []}, {"a": [0.0]}, {"a": [float("nan")]}, {"a": [float("inf")]}])
@@ -55,7 +55,7 @@ def test_what_a_walk_is_off_takes_nothing() -> None:
     weight = array_of("weight", x, x + noise(1.5))
     assert between_quantizers(BALANCED, [weight], {"a": [1.0] * 8}, 4) == {"a": None}
     jump = between_quantizers(BALANCED, [weight], {"a": [0.2, 0.2, 0.2, 30.0]}, 1)
-    assert jump == {"a": UniformDeadzone(step=2.1 * 0.2)}
+    assert jump == {"a": UniformDeadzone(step=2.25 * 0.2)}
     # Steps that cannot be scaled: as the policy says.
     assert between_quantizers(POLICIES["lc-3"], [weight], {"a": [0.2]}, 1) == {}
     assert between_quantizers(BALANCED, [weight], {}, 1) == {}
@@ -65,12 +65,12 @@ def test_what_turns_is_coded_and_what_hardly_moves() -> None:
     """A circle is farther off than a walk; and before a restart of the rate, little is far."""
     x = noise(10)
     turn = array_of("weight", x, x + noise(2.3))
-    for number, coded in ((4, {"a": UniformDeadzone(step=2.1)}), (1, {"a": UniformDeadzone(step=2.1)})):
+    for number, coded in ((4, {"a": UniformDeadzone(step=2.25)}), (1, {"a": UniformDeadzone(step=2.25)})):
         assert between_quantizers(BALANCED, [turn], {"a": [1.0] * 8}, number) == coded
     slow = array_of("weight", x, x + noise(0.5))
     rate = [1.0, 1.0, 1.0, 0.4, 0.1, 1.0, 1.0, 1.0]
     assert between_quantizers(BALANCED, [slow], {"a": rate}, 3) == {"a": None}
-    assert between_quantizers(BALANCED, [slow], {"a": rate}, 5) == {"a": UniformDeadzone(step=2.1 * 0.1)}
+    assert between_quantizers(BALANCED, [slow], {"a": rate}, 5) == {"a": UniformDeadzone(step=2.25 * 0.1)}
 
 
 def test_a_circle_strays_and_a_restart_and_a_walk_does_not() -> None:
@@ -105,14 +105,15 @@ def test_an_end_is_as_fine_as_its_own_interval_asks() -> None:
     copy.name, copy.step = "b", 3.0  # since the end before, its weight has moved by so much
     found = end_quantizers(BALANCED, [copy, weight], {"a": [1.0, 1.0, 1.0]})
     steps = [coder.step for coder in found.values() if isinstance(coder, UniformDeadzone)]
-    assert steps == pytest.approx([2.1 * 0.25, 0.25], rel=1e-3)
+    assert steps == pytest.approx([2.25 * 0.25, 0.25], rel=1e-3)
 
 
 def test_a_first_moment_takes_nothing_unless_it_is_of_another_size() -> None:
     moment = noise(0.1)
     assert between_quantizers(BALANCED, [array_of("first_moment", moment, noise(0.1))], {}, 1) == {"a": None}
+    wide = {"a": UniformDeadzone(relative_step=2 * 1.7, absolute=True)}
     for reset in (np.zeros(SIZE), 0.01 * moment):
-        assert between_quantizers(BALANCED, [array_of("first_moment", reset, moment)], {}, 1) == {}
+        assert between_quantizers(BALANCED, [array_of("first_moment", reset, moment)], {}, 1) == wide
 
 
 def test_second_moments_must_be_near_and_positive() -> None:

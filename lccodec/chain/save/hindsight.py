@@ -41,10 +41,10 @@ from ...container.manifest import FIGURES, INHERITED, Manifest, Parent, StoredFi
 from ...container.piece_table import hashed
 from ...container.system import storage_errors
 from ...element_table import ElementType
-from ...element_types import Array, subtract, work
+from ...element_types import Array, work
 from ...errors import ArgumentError, LccodecError, reason_of, warn
 from ...parallel import slices
-from ...policy.hindsight import between_quantizers, end_quantizers, gains, strays
+from ...policy.hindsight import between_quantizers, distance, end_quantizers, gains, strays
 from ...policy.policy import Candidate, Policy
 from ...policy.record import EXACT_KEY, Record, read_record
 from ...quantizers.base import Quantizer
@@ -278,8 +278,9 @@ class Groups:
             return
         group.follow(latest, arrays)
         group.newest, group.count = latest.step, group.count + 1
-        for name, movement in _moved(arrays, latest, base.latest).items():
-            group.moved.setdefault(name, []).append(movement)
+        before = base.latest.originals if base.latest else None
+        for name, moved in movements(arrays, latest.originals or Samples(), before or Samples()).items():
+            group.moved.setdefault(name, []).append(moved)
 
     def _look(self) -> None:
         """Find the groups that an earlier process has left."""
@@ -303,6 +304,7 @@ class Groups:
             except StopIteration as done:
                 self._settling = None
                 self._pays[self._waiting.popleft().high] = done.value
+                self._pays = {end: pays for end, pays in self._pays.items() if end in self._made}
             except Exception as error:  # whatever it is: the save is done
                 self._settling = None
                 self._waiting.popleft()
@@ -317,11 +319,6 @@ def _copied(latest: Latest) -> Latest:
     """Return a checkpoint with arrays of its own: those of the latest are overwritten by deltas."""
     arrays = {name: replace(array, bits=array.bits.copy(), start=0) for name, array in latest.arrays.items()}
     return replace(latest, arrays=arrays)
-
-
-def _moved(arrays: Sequence[Candidate], latest: Latest, before: Latest | None) -> dict[str, float]:
-    known = None if before is None else before.originals
-    return movements(arrays, latest.originals or Samples(), known or Samples())
 
 
 def settle(
@@ -428,8 +425,9 @@ def _open(
     policy = read_record(line.links[-1].manifest.policy).policy
     if not settled or not policy.lossy:
         return None
-    moved = [_movements_of(link) for link in (*between, end)]
-    movements = {name: [own.get(name, math.nan) for own in moved] for name in told}
+    figures = [link.figures() for link in (*between, end)]
+    moved = {name: [own[name].movement if name in own else None for own in figures] for name in told}
+    movements = {name: [math.nan if each is None else each for each in row] for name, row in moved.items()}
     return HindsightGroup(store, links, known, first, end, settled, told, policy, movements)
 
 
@@ -512,7 +510,9 @@ class HindsightGroup:
             yield
         first, last = self.low.manifest.step or 0, self.high.manifest.step or 0
         for step in self.between:
-            step.weight = _weight_between(step.along, across, (step.step - first) / (last - first))
+            # Where no weight moves, time decides.
+            part = step.along / across if across > 0 else (step.step - first) / (last - first)
+            step.weight = min(max(round(256 * part), 0), MAX_WEIGHT) if math.isfinite(part) else 128
 
     def _some_weights(self) -> list[list[str]]:
         """Return names of some weights, by chance but always the same: decoding takes long.
@@ -548,7 +548,7 @@ class HindsightGroup:
                 before = {c.name: c.bits.copy() for c in found if c.name in firsts}
                 for c in found:
                     if c.reference is not None and chosen.get(c.name, ...) is None:
-                        step.lost[c.name] = _distance(c)
+                        step.lost[c.name] = distance(c, c.reference)
                     elif c.reference is None or not np.array_equal(c.bits, c.reference):
                         step.quantizers.update({c.name: chosen[c.name]} if c.name in chosen else {})
                         reference = None if c.reference is None else c.reference.copy()
@@ -556,7 +556,8 @@ class HindsightGroup:
                 for name, (source, _) in copies.items():
                     if source in step.lost:  # the copy is made of what is left of it
                         made = copy_of(value_or_raise(above[source]), arrays[name].kind)
-                        step.lost[name] = _distance(self._candidate(name, arrays[name], made))
+                        c = self._candidate(name, arrays[name], made)
+                        step.lost[name] = distance(c, c.reference)
             yield
 
     def code(self) -> Iterator[None]:
@@ -596,7 +597,7 @@ class HindsightGroup:
             entries.append(hashed([step.frames[-1]])[0])
             for name, array in decoded.items():
                 if not np.array_equal(array.bits, own[name].bits):
-                    step.lost[name] = _distance(replace(own[name], reference=array.bits))
+                    step.lost[name] = distance(own[name], array.bits)
         manifest = replace(
             link.manifest,
             minor=FORMAT_MINOR,
@@ -669,28 +670,6 @@ class HindsightGroup:
         return Candidate(name, known.role, known.why, array.kind, array.shape, array.bits, reference)
 
 
-def _movements_of(link: Link) -> dict[str, float]:
-    """Return how far each array moved in the interval before a step, as far as it is known."""
-    figures = link.figures().items()
-    return {name: found.movement for name, found in figures if found.movement is not None}
-
-
-def _weight_between(along: float, across: float, passed: float) -> int:
-    """Return how much the later end counts in a step, in 256ths: how far weights are on their way.
-
-    That is the weight of the least squared error.
-
-    Parameters
-    ----------
-    along, across
-        The sums of what `_way_products` returns.
-    passed
-        The share of the time that has passed, which decides where no weight moves.
-    """
-    part = along / across if across > 0 else passed
-    return min(max(round(256 * part), 0), MAX_WEIGHT) if math.isfinite(part) else 128
-
-
 def _way_products(bits: Array, low: Array, high: Array, kind: ElementType) -> tuple[float, float]:
     """Return the product of the way to an array and of the whole way, and the square of that.
 
@@ -705,16 +684,6 @@ def _way_products(bits: Array, low: Array, high: Array, kind: ElementType) -> tu
             along += float(np.dot(own[finite], way[finite]))
             across += float(np.dot(way[finite], way[finite]))
     return along, across
-
-
-def _distance(c: Candidate) -> float:
-    """Return the root mean square of the distances of components from their reference."""
-    total = 0.0
-    with np.errstate(all="ignore"):
-        for part in slices(c.bits.size):
-            d = subtract(c.bits[part], None if c.reference is None else c.reference[part], c.kind)
-            total += float(np.add.reduce(np.square(d, dtype=np.float64)))
-    return math.sqrt(total / c.bits.size) if c.bits.size else 0.0
 
 
 def _figures(step: StepBetween) -> StoredFigures | None:

@@ -255,6 +255,18 @@ def test_groups_that_take_more_bytes_than_they_save_rest(
     assert planned == 18
 
 
+def test_groups_forget_what_they_have_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Groups] = []
+    begun = Groups.__init__
+    monkeypatch.setattr(
+        Groups, "__init__", lambda self, *options: (made.append(self), begun(self, *options))[1]
+    )
+    with opened(tmp_path, 2) as chain:
+        for step, state in enumerate(run_of(9)):
+            chain.save(step, state)
+    assert [sorted(groups._pays) for groups in made] == [[6, 8]]
+
+
 def test_weights_that_turn_have_no_groups(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     one, other = (rng.standard_normal((30, 20)) for _ in range(2))
