@@ -34,7 +34,7 @@ STEPS: Final[dict[Role, Quantizer]] = {
 #: Quantizer of each role in keyframes: the errors are not larger than those of deltas.
 KEYFRAMES: Final[dict[Role, Quantizer]] = {
     **STEPS,
-    "weight": KeyframeSteps(first=0.05),
+    "weight": KeyframeSteps(first=1 / 32),
     "second_moment": LogSteps(0.5),
 }
 
@@ -127,7 +127,7 @@ class Balanced(Policy):
       first_moment              UniformDeadzone(relative_step=1.7, absolute=True)
       second_moment             LogSteps()
       all else                  Lossless()
-      keyframes: weight         KeyframeSteps(first=0.05)
+      keyframes: weight         KeyframeSteps(first=0.03125)
       keyframes: first_moment   UniformDeadzone(relative_step=1.7, absolute=True)
       keyframes: second_moment  LogSteps(step=0.5)
     """

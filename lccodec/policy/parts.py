@@ -110,7 +110,7 @@ _MIN_MOVED: Final = 64  # elements of a sample that moved: fewer say nothing
 
 _TYPICAL_CORRELATION: Final = 0.5  # where the step of a first moment is that of its role
 _MIN_MOMENT_RATIO: Final = 0.4  # of its step to that of its role
-_MAX_MOMENT_RATIO: Final = 1.8
+_MAX_MOMENT_RATIO: Final = 1.9
 
 #: Of a promise in intervals, first moments may cost this part. Without a promise, they cost this.
 _SHARE_OF_PROMISE: Final = 1 / 3
