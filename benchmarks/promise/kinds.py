@@ -19,7 +19,8 @@ from torch.nn import functional
 
 from ..networks.models import CHARACTERS, GPT, BatchNormNet, LeNet5
 from .batches import TEXT_TRAINED, Data, characters, classified, cosine, digits
-from .models import Adversaries, Autoencoder, Gated, Lion, Mixer, Recurrent, Residual, Skipgram
+from .models import Adversaries, Autoencoder, Gated, Mixer, Recurrent, Residual, Skipgram
+from .optimizers import Lion
 from .training import FlaxTraining, TorchTraining, Training
 
 __all__ = ["KINDS", "QUICK", "Data", "Kind"]

@@ -1,9 +1,8 @@
-"""Networks of the runs, and an optimizer that torch does not have."""
+"""Networks of the runs."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import nn
@@ -12,17 +11,20 @@ from torch.nn import functional
 from ..networks.models import CHARACTERS
 
 __all__ = [
+    "Adapted",
     "Adversaries",
     "Autoencoder",
     "Coupled",
     "Encoder",
     "Gated",
-    "Lion",
+    "Graphs",
     "Mixer",
     "Recurrent",
     "Residual",
     "Sines",
     "Skipgram",
+    "Targeted",
+    "UNet",
 ]
 
 
@@ -187,23 +189,6 @@ class Residual(nn.Module):
         return functional.relu(x + self.body(x))
 
 
-class Lion(torch.optim.Optimizer):
-    """Lion (Chen et al., 2023): steps of one size, by the sign of an interpolated momentum."""
-
-    def __init__(self, parameters: Any, lr: float, betas: tuple[float, float] = (0.9, 0.99)) -> None:
-        super().__init__(parameters, {"lr": lr, "betas": betas})
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # noqa: ARG002 - an optimizer has it
-        """Do one step."""
-        for group in self.param_groups:
-            beta1, beta2 = group["betas"]
-            for p in group["params"]:
-                m = self.state[p].setdefault("exp_avg", torch.zeros_like(p))
-                p.sub_((beta1 * m + (1 - beta1) * p.grad).sign(), alpha=group["lr"])
-                m.mul_(beta2).add_(p.grad, alpha=1 - beta2)
-
-
 class Mixer(nn.Module):
     """An MLP-Mixer (Tolstikhin et al., 2021) over 49 patches of 4 x 4."""
 
@@ -245,3 +230,93 @@ class Skipgram(nn.Module):
         right = (vector * self.outer(near)).sum(-1)
         wrong = torch.einsum("bw,bnw->bn", vector, self.outer(others))
         return -(functional.logsigmoid(right) + functional.logsigmoid(-wrong).sum(-1)).mean()
+
+
+class UNet(nn.Module):
+    """A U-Net of two scales over images of 14 x 14, told how strong their noise is."""
+
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(2, width, 3, padding=1)
+        self.down = nn.Conv2d(width, 2 * width, 3, stride=2, padding=1)
+        self.middle = nn.Conv2d(2 * width, 2 * width, 3, padding=1)
+        self.up = nn.ConvTranspose2d(2 * width, width, 2, stride=2)
+        self.last = nn.Conv2d(2 * width, width, 3, padding=1)
+        self.head = nn.Conv2d(width, 1, 1)
+
+    def forward(self, images: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
+        """Return the noise in images of noise levels from 0 to 1."""
+        wide = functional.silu(self.first(torch.cat([images, level.expand_as(images)], 1)))
+        deep = functional.silu(self.middle(functional.silu(self.down(wide))))
+        return self.head(functional.silu(self.last(torch.cat([wide, self.up(deep)], 1))))
+
+
+class Targeted(nn.Module):
+    """Values of ten actions, and a copy that they are learned from (Mnih et al., 2015)."""
+
+    EVERY, LATER = 50, 0.5  # updates between two copies; what a reward counts one step later
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.target_net = (
+            nn.Sequential(nn.Flatten(), nn.Linear(784, 96), nn.ReLU(), nn.Linear(96, 10)) for _ in range(2)
+        )
+        self.target_net.load_state_dict(self.net.state_dict())
+        self.target_net.requires_grad_(False)
+        self.register_buffer("updates", torch.tensor(0))
+
+    def forward(
+        self, now: torch.Tensor, actions: torch.Tensor, rewards: torch.Tensor, following: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the loss of one step."""
+        wanted = rewards + self.LATER * self.target_net(following).amax(1)
+        return functional.smooth_l1_loss(self.net(now).gather(1, actions[:, None])[:, 0], wanted)
+
+    def follow(self) -> None:
+        """Copy the net now and then; it is called at each update."""
+        self.updates += 1
+        if int(self.updates) % self.EVERY == 0:
+            self.target_net.load_state_dict(self.net.state_dict())
+
+
+class Graphs(nn.Module):
+    """A net over graphs: each node hears the sum of its neighbours, three times."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        self.enter = nn.Linear(4, width)
+        self.own = nn.ModuleList(nn.Linear(width, width) for _ in range(3))
+        self.heard = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(3))
+        self.head = nn.Linear(width, 1)
+
+    def forward(self, nodes: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+        """Return a number for each graph."""
+        x = functional.silu(self.enter(nodes))
+        for own, heard in zip(self.own, self.heard, strict=True):
+            x = x + functional.silu(own(x) + heard(edges @ x / 3))
+        return self.head(x).mean((1, 2))
+
+
+class Adapted(nn.Module):
+    """A frozen linear layer with an adapter of low rank beside it (Hu et al., 2021)."""
+
+    def __init__(self, base: nn.Linear, rank: int = 8) -> None:
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.lora_A = nn.Parameter(torch.randn(rank, base.in_features) / math.sqrt(base.in_features))
+        self.lora_B = nn.Parameter(torch.zeros(base.out_features, rank))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the layer's output."""
+        return self.base(x) + functional.linear(functional.linear(x, self.lora_A), self.lora_B)
+
+    @classmethod
+    def put_into(cls, model: nn.Module) -> nn.Module:
+        """Freeze a model, and put adapters beside all linear layers in it but at its top."""
+        model.requires_grad_(False)
+        for part in list(model.modules()):
+            if part is not model:
+                for name, layer in list(part.named_children()):
+                    if isinstance(layer, nn.Linear):
+                        setattr(part, name, cls(layer))
+        return model

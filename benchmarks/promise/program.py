@@ -23,9 +23,10 @@ from . import table
 from .held_out import HELD_OUT
 from .kinds import KINDS, QUICK, Data
 from .restored import measure, outcomes
+from .unseen import UNSEEN
 
 POLICIES = ("balanced", "small", "lc-3")
-RUNS = KINDS | HELD_OUT
+RUNS = KINDS | HELD_OUT | UNSEEN
 BOUNDS = {"balanced": 0.25, "small": 0.5}  # intervals
 
 

@@ -24,6 +24,7 @@ import numpy as np
 
 import lccodec
 from lccodec.container.tree import flatten
+from lccodec.element_types import components, work
 from lccodec.policy.presets import resolve_policy
 
 from .kinds import Data, Kind
@@ -213,7 +214,10 @@ def _arrays(run: Training, state: State) -> dict[str, np.ndarray]:
 
 def error_and_lag(run: Training, restored: State, now: State, before: State) -> tuple[float, float]:
     """Return error and lag of the weights, in movements."""
-    got, exact, old = (_arrays(run, state) for state in (restored, now, before))
+    got, exact, old = (
+        {n: work(bits, kind) for n, a in _arrays(run, state).items() for kind, bits in [components(a)]}
+        for state in (restored, now, before)
+    )
     weights = [n for n, a in exact.items() if n.split("/")[0] in WEIGHTS and a.dtype.kind == "f"]
     errors = np.concatenate([(got[n].astype(float) - exact[n]).ravel() for n in weights])
     moved = np.concatenate([(exact[n].astype(float) - old[n]).ravel() for n in weights])

@@ -34,7 +34,7 @@ STEPS: Final[dict[Role, Quantizer]] = {
 #: Quantizer of each role in keyframes: the errors are not larger than those of deltas.
 KEYFRAMES: Final[dict[Role, Quantizer]] = {
     **STEPS,
-    "weight": KeyframeSteps(),
+    "weight": KeyframeSteps(first=1 / 32),
     "second_moment": LogSteps(0.5),
 }
 
@@ -104,7 +104,8 @@ class Balanced(Policy):
         The least and the largest step of weights without a target of bytes or error, in root mean
         squares of what an array moved since the save before. They limit only steps that follow from
         a `share`. Below the least, most of what is coded is smaller than the error that other
-        arrays have; above the largest, a run that resumes feels single elements.
+        arrays have; above the largest, a run that resumes feels single elements. No such step is
+        more than a quarter of the spread of the array's values.
     joint
         Whether second moments also set the dead zone of every weight in a large array: wider where
         the moment is small compared with the others, and narrower where it is large. `ratio` and
@@ -126,7 +127,7 @@ class Balanced(Policy):
       first_moment              UniformDeadzone(relative_step=1.7, absolute=True)
       second_moment             LogSteps()
       all else                  Lossless()
-      keyframes: weight         KeyframeSteps()
+      keyframes: weight         KeyframeSteps(first=0.03125)
       keyframes: first_moment   UniformDeadzone(relative_step=1.7, absolute=True)
       keyframes: second_moment  LogSteps(step=0.5)
     """

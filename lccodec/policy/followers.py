@@ -45,7 +45,7 @@ _NEAR: Final = 0.5  # of its spread: how far an array may lie from its weight
 _LEAST_CORRELATION: Final = 0.7  # of its movement with the way to its weight
 _MOST_OF_WAY: Final = 0.5  # as far goes a copy, from that before to its weight now
 _STEP: Final = 1.0  # of a copy, in movements of its weight
-_RESTS: Final = 0.5  # movements of the weight: a copy that has moved by less has only lost something
+_RESTS: Final = 0.9  # movements of the weight: a copy that has moved by less has only lost something
 
 
 def mark_followers(arrays: Sequence[Candidate]) -> None:

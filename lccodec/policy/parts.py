@@ -10,7 +10,9 @@ difference remains, the error settles at f / (1 - f) of the squared movement.
 
 After a jump of the rate, steps by a share of the differences are wide for as long as errors of the
 jump are among them. So the step of a weight is at most a few times what its array moved since the
-save before.
+save before. A young run, or one that is rarely saved, moves by a large part of its weights between
+two saves. A loss is no parabola over such distances, and an error of a part of that movement can
+cost more than the interval gained. So a step is also at most a part of the spread of the weights.
 
 A first moment is a step that the optimizer has yet to take. A run that resumes without it falls
 behind by what it would have coasted: about the square of the correlation of the last movement with
@@ -107,7 +109,8 @@ _EPSILON: Final = 1e-8  # of Adam: second moments far below its square divide no
 _MIN_MOVED: Final = 64  # elements of a sample that moved: fewer say nothing
 
 _TYPICAL_CORRELATION: Final = 0.5  # where the step of a first moment is that of its role
-_MAX_MOMENT_RATIO: Final = 2.5  # of its step to that of its role
+_MIN_MOMENT_RATIO: Final = 0.4  # of its step to that of its role
+_MAX_MOMENT_RATIO: Final = 1.9
 
 #: Of a promise in intervals, first moments may cost this part. Without a promise, they cost this.
 _SHARE_OF_PROMISE: Final = 1 / 3
@@ -115,10 +118,12 @@ _COST_BY_DEFAULT: Final = 0.08
 
 
 def moment_scale(correlation: float) -> float:
-    """Return the factor of a first moment's step for its correlation with the movement."""
-    wanted = _TYPICAL_CORRELATION / max(abs(correlation), 1e-3)
-    wanted *= math.sqrt(wanted)  # wide steps lose less than their squares say
-    return round(min(max(wanted, 1 / _MAX_MOMENT_RATIO), _MAX_MOMENT_RATIO), 2)
+    """Return the factor of a first moment's step for its correlation with the movement.
+
+    What a run loses goes with the square of the correlation; so does the step.
+    """
+    wanted = (_TYPICAL_CORRELATION / max(abs(correlation), 1e-3)) ** 2
+    return round(min(max(wanted, _MIN_MOMENT_RATIO), _MAX_MOMENT_RATIO), 2)
 
 
 def moment_width(intervals: float) -> float:
@@ -177,8 +182,9 @@ _MIN_FINITE_SHARE: Final = 0.75  # of an array's differences: with fewer, its st
 _FRAME_OVERHEAD_RATIO: Final = 1.03  # bytes of a frame over the entropy of its symbols
 _FRAME_OVERHEAD_BYTES: Final = 64  # header, codebook and sums of a frame, and its entry in the manifest
 _MAX_STEP_RATIO: Final = 4.0  # of an array's step to its step without regard to other arrays
+_MAX_SPREADS: Final = 1 / 4  # of a weight's step: in units of the spread of the array
 _NARROWEST: Final = 0.5  # step of second moments, over that of their role
-_MOMENT_MOVEMENTS: Final = 12.0  # in the step of their role: from there on, no harm is known
+_MOMENT_MOVEMENTS: Final = 5.0  # in the step of their role: from there on, no harm is known
 _LEAST_REACH: Final = 0.1  # of a first moment's sum of squares: outside its zone, so that a gain can help
 
 #: Second moments of all elements of a weight: components, element type, and a typical value.
@@ -192,6 +198,7 @@ class _Sampled(NamedTuple):
     d: Array  # a sample of its differences
     curvature: float  # as far as its second moment tells
     moved: float  # since the save before
+    spread: float  # of its values
 
 
 @dataclass(frozen=True)
@@ -207,6 +214,7 @@ class Part:
     momentum: float  # correlation of a first moment's update with the movement; 0 if it is not known
     moment: Moment | None  # only of a large array
     moved: float  # root mean square since the save before, in the same unit; 0 if it is not known
+    spread: float  # of the values, in the same unit; infinite if it is not known
     widest: float  # factor of the step of a first moment, but for a target of bytes
 
     @property
@@ -223,7 +231,8 @@ class Part:
         """
         if self.role != "weight":
             return 0.0, self.widest
-        least, most = (self.quantizer.widest_factor(self.d, length * self.moved) for length in movements)
+        lengths = movements[0] * self.moved, min(movements[1] * self.moved, _MAX_SPREADS * self.spread)
+        least, most = (self.quantizer.widest_factor(self.d, length) for length in lengths)
         return (0.0 if least == math.inf else least * self.scale), most
 
     def narrowing(self) -> float:
@@ -277,7 +286,7 @@ def find_parts(policy: Policy, candidates: list[Candidate], waiting: Collection[
         key = (quantizer, c.kind) if pooled else c.name
         unit, d = unit or 1.0, d[:: thin if pooled else 1]
         pools.setdefault(key, []).append(
-            _Sampled(c, d / unit, curvature, _movement(c, quantizer.ordered) / unit)
+            _Sampled(c, d / unit, curvature, _movement(c, quantizer.ordered) / unit, _spread(c) / unit)
         )
     mean = _mean([(own.curvature, own.c.bits.size) for pool in pools.values() for own in pool])
     parts = []
@@ -292,10 +301,14 @@ def find_parts(policy: Policy, candidates: list[Candidate], waiting: Collection[
         names = [own.c.name for own in pool]
         momentum = _mean([(explained.get(own.c.name, math.nan), own.c.bits.size) for own in pool])
         moved = math.sqrt(_mean([(own.moved**2, own.c.bits.size) for own in pool]))
+        spread = _mean([(own.spread, own.c.bits.size) for own in pool]) or math.inf
         most = _widest(quantizer, [own.d for own in pool])
         moment_of = weighing.get(first.name)
         parts.append(
-            Part(names, first.role, sum(sizes), d, quantizer, harm, abs(momentum), moment_of, moved, most)
+            Part(
+                *(names, first.role, sum(sizes), d, quantizer, harm, abs(momentum), moment_of),
+                *(moved, spread, most),
+            )
         )
     return parts
 
@@ -331,6 +344,14 @@ def _movement(c: Candidate, ordered: bool) -> float:
     d = difference(c.past.of(c.bits), c.past.bits, c.kind, ordered).astype(np.float64)
     moved = d[np.isfinite(d) & (d != 0)]
     return root_mean_square(moved) if moved.size >= _MIN_MOVED else math.nan
+
+
+def _spread(c: Candidate) -> float:
+    """Return the root mean square of a weight's distances from its mean; NaN for other arrays."""
+    if c.role != "weight":
+        return math.nan
+    values, _ = sample(c.bits, None, c.kind, ordered=False)
+    return float(np.std(values)) if values.size else math.nan
 
 
 def settled_error(parts: list[Part], factor: float) -> float:

@@ -282,7 +282,7 @@ def test_what_a_loss_has_judged_moves_the_limits() -> None:
     ("octaves", "policy", "step"),
     [
         (0.01, Balanced(), 0.5),
-        (0.06, Balanced(), 0.72),
+        (0.14, Balanced(), 0.7),
         (0.3, Balanced(), 1.0),
         (0.01, Balanced(error=0.5), 0.5),
         (0.01, Balanced(ratio=30), 1.0),
