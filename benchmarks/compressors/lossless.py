@@ -42,11 +42,11 @@ def blosc2(level: int) -> Compressor:
     )
 
 
-def zipnn() -> Compressor:
-    """Return ZipNN for float32."""
+def zipnn(kind: str) -> Compressor:
+    """Return ZipNN for float32 or bfloat16."""
     from zipnn import ZipNN
 
-    options: dict[str, Any] = {"input_format": "byte", "bytearray_dtype": "float32", "threads": 1}
+    options: dict[str, Any] = {"input_format": "byte", "bytearray_dtype": kind, "threads": 1}
 
     def encode(array: np.ndarray) -> bytes:
         return bytes(ZipNN(**options).compress(bytearray(array.tobytes())))  # overwrites its input

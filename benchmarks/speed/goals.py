@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from ..measure.figures import Figure, find
 from ..measure.goals import Goal
-from . import updates
+from . import forms, updates
 from .settled import SECTION, WIDE, sz3_name
 
 __all__ = ["bounds", "goals"]
@@ -27,6 +27,12 @@ UPDATE_BITS = {0.003: 16 / 440, 0.01: 16 / 160, 0.05: 16 / 42}
 UPDATE_COPIES = {"encode": 12, "decode in place": 6}
 UPDATE_SHARE = 0.01
 OF_PEER = 0.6  # most of the bytes of XOR + zstd -1
+#: Most of zstd -1's time to encode and to decode that the compiled form takes, by the case.
+COMPILED = {
+    "float32, lossless keyframe": (0.6, 0.7),
+    "float32, all moved, lc-3": (0.6, 0.5),
+    "float32, settled, 3 % coded": (0.3, 0.2),
+}
 ACTIONS = (("encode", "encode"), ("decode into", "decode, fresh"))  # of lccodec, and of peers
 
 
@@ -37,7 +43,23 @@ def goals(figures: Sequence[Figure]) -> list[Goal]:
 
 def bounds(figures: Sequence[Figure]) -> Mapping[str, list[Goal]]:
     """Return the bounds of each section that has some."""
-    return {SECTION: _settled(figures), updates.SECTION: _updates(figures)}
+    return {
+        SECTION: _settled(figures),
+        updates.SECTION: _updates(figures),
+        forms.SECTION: _compiled(figures),
+    }
+
+
+def _compiled(figures: Sequence[Figure]) -> list[Goal]:
+    found = []
+    for case, shares in COMPILED.items():
+        here = [f for f in figures if f.section == forms.SECTION and f.case.endswith(case)]
+        for action, share in zip(("encode", "decode"), shares, strict=True):
+            ours, zstd = (
+                find(here, forms.SECTION, subject, action) for subject in (forms.COMPILED, "zstd -1")
+            )
+            found.append(Goal(f"{action}, {case}, over zstd -1's time", _times(ours, zstd), share))
+    return found
 
 
 def _settled(figures: Sequence[Figure]) -> list[Goal]:

@@ -7,6 +7,7 @@ left out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from ..compressors import bounded, lossless
@@ -18,18 +19,21 @@ __all__ = ["Peers", "bounded_peers", "huffman_peers", "lossless_peers"]
 Peers = dict[str, Compressor]
 
 
-def lossless_peers() -> tuple[Peers, list[str]]:
-    """Return the lossless peers, and the names of those that are not installed."""
-    return installed(
-        {
-            "zstd -1": partial(lossless.zstd, 1),
-            "zstd -3": partial(lossless.zstd, 3),
-            "pcodec": lossless.pcodec,
-            "blosc2, shuffle + zstd -1": partial(lossless.blosc2, 1),
-            "ZipNN": lossless.zipnn,
-            "OpenZL": lossless.openzl,
-        }
-    )
+def lossless_peers(kind: str = "float32") -> tuple[Peers, list[str]]:
+    """Return the lossless peers, and the names of those that are not installed.
+
+    `kind` is float32, or bfloat16 for the bits of such numbers as uint16.
+    """
+    makers: dict[str, Callable[[], Compressor]] = {
+        "zstd -1": partial(lossless.zstd, 1),
+        "zstd -3": partial(lossless.zstd, 3),
+        "pcodec": lossless.pcodec,
+        "blosc2, shuffle + zstd -1": partial(lossless.blosc2, 1),
+        "ZipNN": partial(lossless.zipnn, kind),
+    }
+    if kind == "float32":
+        makers["OpenZL"] = lossless.openzl
+    return installed(makers)
 
 
 def bounded_peers(max_error: float, suffix: str) -> tuple[Peers, list[str]]:

@@ -26,6 +26,8 @@ from ..measure.goals import missed, summary, table
 from ..measure.results import add_results, machine, put_into
 from ..networks.datasets import data_directory
 from . import arrays, bundles, chains, newest, stages, tensors
+from .forms import SECTION as FORMS
+from .forms import forms
 from .goals import bounds, goals
 from .inputs import Walk, load_walk, train_states
 from .memory import memory
@@ -43,6 +45,7 @@ SECTIONS: Mapping[str, Section] = {
     "dtypes": arrays.dtypes,
     "huffman": arrays.huffman,
     UPDATES: updates,
+    FORMS: forms,
     "save": chains.save,
     "restore": chains.restore,
     "newest": newest.newest,
@@ -53,7 +56,7 @@ SECTIONS: Mapping[str, Section] = {
     "profile": stages.profile,
 }
 TOLD = "profile"  # the section that says where the time goes
-WALKING = set(SECTIONS) - {SECTION, UPDATES, "huffman"}  # sections on states of LeNet-5
+WALKING = set(SECTIONS) - {SECTION, UPDATES, FORMS, "huffman"}  # sections on states of LeNet-5
 NOTHING_STORED = Path()  # `--check` without a file
 SECOND_LOOKS = 2  # how often what seems lost is measured again
 PACKAGES = (

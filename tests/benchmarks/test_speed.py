@@ -16,6 +16,7 @@ from benchmarks.measure import figures
 from benchmarks.measure.results import parse
 from benchmarks.networks import tasks
 from benchmarks.speed import (
+    forms,
     frameworks,
     goals,
     inputs,
@@ -189,7 +190,7 @@ def test_bounds_are_those_of_settled_deltas() -> None:
         (33.0, False),
         (33 / 20, False),
     ]
-    assert len(goals.goals([])) == 24
+    assert len(goals.goals([])) == 30
     assert not [
         goal for goal in goals.goals([replace(f, case="500 float32") for f in found]) if goal.measured
     ]
@@ -202,6 +203,16 @@ def test_an_update_changes_its_share_by_small_steps(share: float, where: str) ->
     assert np.mean(after != before) == pytest.approx(share, rel=0.1)
     steps = after.astype(np.int64) - before
     assert np.mean(abs(steps[steps != 0]) == 1) == pytest.approx(updates.ONE_STEP, abs=0.01)
+
+
+def test_bounds_of_compiled_loops_find_their_figures() -> None:
+    def of(subject: str, action: str, seconds: float) -> figures.Figure:
+        case = "16,000,000 float32, all moved, lc-3"
+        return figures.Figure(forms.SECTION, case, subject, action, 1.0, seconds=seconds)
+
+    rows = [of(forms.COMPILED, "encode", 3.0), of("zstd -1", "encode", 4.0)]
+    (goal,) = (goal for goal in goals.goals(rows) if goal.measured is not None)
+    assert (goal.measured, goal.is_met) == (0.75, False)
 
 
 def test_bounds_of_updates_find_their_figures() -> None:
