@@ -2,8 +2,8 @@
 
 The forms are those of :mod:`lccodec.loops`: what they decode and encode is the same, byte for byte.
 With ``LCCODEC_KERNELS=numba`` one is compiled; otherwise both are NumPy. The input is a byte for
-the mode, then a frame as of the target `frame`, or what says which array is coded and how, and the
-bytes of an array and of its reference.
+the mode, then a frame as of the target `frame`; or the seed of a case of `cases`; or what says
+which array is coded and how, and the bytes of an array and of its reference.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 
+import cases
 import numpy as np
 import target_frame
 from outcomes import Outcomes, TooLargeError
@@ -22,6 +23,9 @@ from lccodec.element_table import ELEMENT_TYPES
 from lccodec.element_types import from_components
 
 TOKENS = target_frame.TOKENS
+
+_MADE = 2  # the mode of a case from a seed
+_SEEDS = 500
 
 outcomes = Outcomes()
 
@@ -40,7 +44,7 @@ def check(data: bytes) -> None:
     """Run an input in both forms; an exception from here is a violation of the invariant."""
     if not data:
         return
-    call = _decoded if data[0] & 1 else _encoded
+    call = _decoded if data[0] & 1 else _made if data[0] == _MADE else _encoded
     found, _ = _outcome(call, data[1:])
     with numpy_forms():
         expected, error = _outcome(call, data[1:])
@@ -77,6 +81,11 @@ def _decoded(data: bytes) -> bytes:
     return target_frame.decoded(target_frame.sealed(data)).tobytes()
 
 
+def _made(data: bytes) -> bytes:
+    """Return what a case from a seed comes to."""
+    return cases.outcome(int.from_bytes(data[:8], "little"))
+
+
 def _encoded(data: bytes) -> bytes:
     """Return the frame of an array of any bytes, and what it is decoded to."""
     if len(data) < 4:
@@ -99,8 +108,10 @@ def vectors() -> Iterator[bytes]:
 
 
 def seeds() -> Iterator[bytes]:
-    """Yield frames, and arrays of every type, with every quantizer."""
+    """Yield frames, seeds of cases, and arrays of every type, with every quantizer."""
     rng = np.random.default_rng(0)
+    for seed in range(_SEEDS):
+        yield bytes([_MADE]) + seed.to_bytes(8, "little")
     for frame in islice(target_frame.seeds(), 0, None, 5):
         yield b"\1" + frame
     for kind in range(len(ELEMENT_TYPES)):

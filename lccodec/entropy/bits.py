@@ -9,6 +9,7 @@ import numpy as np
 
 from ..byteorder import stored_view
 from ..element_types import Array
+from ..loops import kernel
 
 
 def packed_size(count: int, width: int) -> int:
@@ -35,15 +36,58 @@ def pack(values: Array, width: int) -> Array:
     if values.size % 8:
         values = np.concatenate([values, np.zeros(-values.size % 8, np.uint8)])
     if width in (2, 4):  # two or four values fill one byte
-        some = values.view(f"<u{8 // width}")
-        for distance in (4,) if width == 4 else (6, 12):
-            some = some | some >> distance
-        return some.astype(np.uint8)[:size]
+        return _join(values, width)[:size]
     # Eight values fill `width` bytes exactly: join them in a 64-bit word and take its low bytes.
     words = values.view("<u8")  # the first operation converts them to the host's order
     for low, used, apart in _pairs(width):
         words = (words & low) | (words >> apart) & (low << used)
     return np.ascontiguousarray(stored_view(words).reshape(-1, 8)[:, :width]).reshape(-1)[:size]
+
+
+def _join_numpy(values: Array, width: int) -> Array:
+    """Return bytes of two or four values each."""
+    some = values.view(f"<u{8 // width}")
+    for distance in (4,) if width == 4 else (6, 12):
+        some = some | some >> distance
+    return some.astype(np.uint8)
+
+
+def _join_loop(values: Array, width: int) -> Array:
+    packed = np.empty(values.size * width // 8, np.uint8)
+    if width == 4:
+        for k in range(packed.size):
+            packed[k] = values[2 * k] | values[2 * k + 1] << 4
+    else:
+        for k in range(packed.size):
+            low, high = values[4 * k] | values[4 * k + 1] << 2, values[4 * k + 2] | values[4 * k + 3] << 2
+            packed[k] = low | high << 4
+    return packed
+
+
+_join = kernel(_join_numpy, _join_loop, "in u1, i8")
+
+
+def _part_numpy(packed: Array, width: int) -> Array:
+    """Return the values of bytes that have two or four each."""
+    some = packed.astype(f"<u{8 // width}")
+    for distance, mask in ((4, 0x0F0F),) if width == 4 else ((12, 0x000F000F), (6, 0x03030303)):
+        some = (some | some << distance) & mask
+    return stored_view(some)
+
+
+def _part_loop(packed: Array, width: int) -> Array:
+    values = np.empty(packed.size * 8 // width, np.uint8)
+    if width == 4:
+        for k in range(packed.size):
+            values[2 * k], values[2 * k + 1] = packed[k] & 15, packed[k] >> 4
+    else:
+        for k in range(packed.size):
+            for place in range(4):
+                values[4 * k + place] = packed[k] >> 2 * place & 3
+    return values
+
+
+_part = kernel(_part_numpy, _part_loop, "in u1, i8")
 
 
 def _pairs(width: int) -> list[tuple[np.uint64, np.uint64, np.uint64]]:
@@ -67,10 +111,7 @@ def unpack(data: bytes | memoryview | Array, count: int, width: int) -> Array:
     if width == 1:
         return np.unpackbits(packed, count=count, bitorder="little")
     if width in (2, 4):
-        some = packed.astype(f"<u{8 // width}")
-        for distance, mask in ((4, 0x0F0F),) if width == 4 else ((12, 0x000F000F), (6, 0x03030303)):
-            some = (some | some << distance) & mask
-        return stored_view(some)[:count]
+        return _part(packed, width)[:count]
     rows = -(-count // 8)
     padded = np.zeros(rows * width, np.uint8)
     padded[: packed.size] = packed

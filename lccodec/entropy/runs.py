@@ -62,9 +62,9 @@ class Gathered:
         if self._size * DENSE_RATIO > self._count:
             self._spread()
 
-    def add_all(self, start: int, symbols: Array) -> None:
-        """Add symbols from `start` on, also those that are 0."""
-        self._spread()[start : start + symbols.size] = symbols
+    def room(self, start: int, count: int) -> Array:
+        """Return memory for all of some symbols from `start` on, also those that are 0."""
+        return self._spread()[start : start + count]
 
     def _spread(self) -> Array:
         """Return all symbols."""

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from ..byteorder import stored_bytes
 from ..constants import (
@@ -36,7 +37,7 @@ from ..element_types import Array
 from ..loops import kernel
 from ..loops.counts import histogram
 from . import huffman, lanes
-from .bits import group_symbols, pack
+from .bits import group_symbols, pack, unpack
 from .classes import Classes, find_classes
 from .huffman import entropy_bits
 from .runs import Gathered, Sparse, as_sparse, dense, nonzero_count, parts
@@ -236,13 +237,14 @@ def _low_bits(zeros: int, gaps: int) -> int:
 
 def _write_sparse(run: Sparse | Array, count: int, depth: int) -> list[Piece]:
     gaps, values = _gaps_of(run) if isinstance(run, Sparse) else gaps_between(run)
-    together = gaps.size // (int(np.count_nonzero(gaps)) or 1)  # symbols next to each other, on average
+    totals = totals_of(gaps)
+    together = gaps.size // (totals[0] or 1)  # symbols next to each other, on average
     rows = []
     if depth == 1 and together >= _MIN_ROW_SYMBOLS:
         rows = _write_rows(as_sparse(run, count), count)
     if rows and gaps.size >= _SURE_ROW_SYMBOLS:
         return rows
-    others = _write_gaps(values, gaps, together, depth)
+    others = _write_gaps(values, gaps, *totals[1:], together, depth)
     return rows if rows and sum(map(len, rows)) < sum(map(len, others)) else others
 
 
@@ -259,30 +261,103 @@ def _gaps_between(symbols: Array) -> tuple[Array, Array]:
     return _gaps_of(as_sparse(symbols, symbols.size))
 
 
+def _rows_of_gaps() -> tuple[Array, Array]:
+    """Return what loops look up by which of eight symbols are not 0, the first in the lowest bit.
+
+    These are the zeros before each of them, as four words of two gaps, and the zeros after the
+    last.
+    """
+    bits = unpack(np.arange(256, dtype=np.uint8), 256 * 8, 1).reshape(256, 8)
+    places = np.sort(np.where(bits, np.arange(8), 64), axis=1)
+    gaps = (np.diff(places, prepend=-1) - 1).astype(np.uint32)
+    tails = 7 - np.where(bits, np.arange(8), -1).max(axis=1)
+    return gaps.view(np.uint64).reshape(-1), tails.astype(np.uint64)
+
+
+_ROWS, _TAILS = _rows_of_gaps()
+_WORDS_AT_A_TIME: Final = 1 << 8
+_LOW_BITS: Final = np.uint64(0x7F7F7F7F7F7F7F7F)
+_BYTES: Final = np.uint64(0x0101010101010101)
+_PAIRS: Final = np.uint64(0x0001000100010001)
+_FOURS: Final = np.uint64(0x0000000100000001)
+
+
 def _gaps_between_loop(symbols: Array) -> tuple[Array, Array]:
-    # Without a branch: a processor cannot guess where the next symbol is.
-    total, found = np.count_nonzero(symbols), np.uint64(0)
-    places, values = np.empty(total + 1, np.uint32), np.empty(total + 1, np.uint8)
+    # Eight symbols at a time, and without a branch: a processor cannot guess where the next one is.
+    end, total, unit = symbols.size & ~7, 0, np.uint64
     for place in range(symbols.size):
-        symbol = symbols[place]
-        places[found], values[found] = place, symbol
-        found += np.uint64(symbol != 0)
-    gaps = places[:total].copy()
-    for k in range(1, total):
-        gaps[k] -= places[k - 1] + 1
-    return gaps, values[:total]
+        total += symbols[place] != 0
+    gaps, values = np.empty(total + 8, np.uint32), np.empty(total + 8, np.uint8)
+    two_gaps = as_strided(gaps[:2].view(np.uint64), (total + 7,), (4,))
+    eight_values = as_strided(values[:8].view(np.uint64), (total + 1,), (1,))
+    words = symbols[:end].view(np.uint64)
+    closed, marks, counts = np.empty((3, _WORDS_AT_A_TIME), np.uint64)
+    found = carry = unit(0)
+    for start in range(0, words.size, _WORDS_AT_A_TIME):
+        own = words[start : start + _WORDS_AT_A_TIME]
+        for k in range(own.size):
+            word = own[k]
+            some = ((word & _LOW_BITS) + _LOW_BITS | word) >> unit(7) & _BYTES
+            marks[k], counts[k] = some * unit(0x0102040810204080) >> unit(56), some * _BYTES >> unit(56)
+            # Symbols that are not 0 close up: of a pair, then of two pairs, then of two fours.
+            low = (some & _PAIRS) * unit(0xFFFF)
+            word = word & low | (word >> unit(8)) & ~low & (_PAIRS * unit(0xFF))
+            count = some + (some >> unit(8)) & _PAIRS * unit(0xFF)
+            high = word >> unit(16) & _FOURS * unit(0xFFFF)
+            one = (count & _FOURS) * unit(0xFFFFFFFF)
+            two = (count >> unit(1) & _FOURS) * unit(0xFFFFFFFF)
+            word &= _FOURS * unit(0xFFFF)
+            word |= high << unit(16) & two | high << unit(8) & one | high & ~(one | two)
+            count = count + (count >> unit(16)) & unit(0xFF)
+            closed[k] = word & unit(0xFFFFFFFF) | word >> unit(32) << (count << unit(3))
+        for k in range(own.size):
+            mark = marks[k]
+            row = mark << unit(2)
+            eight_values[found] = closed[k]
+            two_gaps[found] = _ROWS[row] + carry
+            two_gaps[found + unit(2)] = _ROWS[row + unit(1)]
+            two_gaps[found + unit(4)] = _ROWS[row + unit(2)]
+            two_gaps[found + unit(6)] = _ROWS[row + unit(3)]
+            tail = _TAILS[mark]
+            carry = tail + carry if tail == unit(8) else tail
+            found += counts[k]
+    for place in range(end, symbols.size):
+        gaps[found], values[found] = carry, symbols[place]
+        carry = unit(0) if symbols[place] else carry + unit(1)
+        found += unit(symbols[place] != 0)
+    return gaps[:total], values[:total]
 
 
 gaps_between = kernel(_gaps_between, _gaps_between_loop, "in u1")
 
 
-def _write_gaps(values: Array, gaps: Array, together: int, depth: int) -> list[Piece]:
-    low = _low_bits(int(gaps.sum(dtype=np.int64)), gaps.size)
+def _totals(gaps: Array) -> tuple[int, int, int]:
+    """Return how many gaps (uint32) are not 0, their sum, and the largest of them."""
+    return int(np.count_nonzero(gaps)), int(gaps.sum(dtype=np.int64)), int(gaps.max())
+
+
+def _totals_loop(gaps: Array) -> tuple[int, int, int]:
+    nonzero, total, largest = 0, 0, 0
+    for k in range(gaps.size):
+        gap: Any = gaps[k]
+        nonzero += gap > 0
+        total += gap
+        largest = max(largest, gap)
+    return nonzero, total, largest
+
+
+totals_of = kernel(_totals, _totals_loop, "in u4")
+
+
+def _write_gaps(
+    values: Array, gaps: Array, zeros: int, largest: int, together: int, depth: int
+) -> list[Piece]:
+    low = _low_bits(zeros, gaps.size)
     if low and together >= _MIN_RUN_SYMBOLS:
         if depth == 1 and (runs := _write_runs(gaps, values, low)):
             return runs
         low = 0 if depth > 1 else low
-    if int(gaps.max()) >> low > 255:
+    if largest >> low > 255:
         gaps, values = _split_gaps(gaps, values, 256 << low)
     pieces = _gaps_and_values(gaps, values, low, depth)
     if gaps.size > MAX_STREAM_PLACES * sum(map(len, pieces)):
@@ -291,7 +366,7 @@ def _write_gaps(values: Array, gaps: Array, together: int, depth: int) -> list[P
 
 
 def _gaps_and_values(gaps: Array, values: Array, low: int, depth: int) -> list[Piece]:
-    high = (gaps >> low).astype(np.uint8)
+    high = (gaps >> low if low else gaps).astype(np.uint8)
     pieces = [_SPARSE_HEAD.pack(STREAM_SPARSE, low, gaps.size), *write_stream(high, depth + 1)]
     if low:
         pieces.append(stored_bytes(pack(gaps.astype(np.uint8) & np.uint8((1 << low) - 1), low)))

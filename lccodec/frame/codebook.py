@@ -13,7 +13,7 @@ Source: SPEC 6.3, 7.6 and 7.7.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -29,10 +29,11 @@ from ..entropy.runs import Gathered, Packed, Sparse, as_sparse, dense
 from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_run
 from ..errors import FormatError
-from ..loops.representatives import add_sums, reconstruct, serves, settle, settle_all, write_sums
+from ..loops.representatives import add_sums, reconstruct, serves, settle
+from ..loops.whole import write_sums
 from ..masks import true_places
 from ..parallel import PIECE
-from ..quantizers.base import Exact, Partition, Quantizer, check_partition, known_symbols
+from ..quantizers.base import Exact, Partition, Quantizer, Settles, check_partition, known_symbols
 from ..quantizers.guarantee import has_negative, negative, spoiled
 from ..quantizers.residual import Owner, Residual
 from .content import Content, array_sum, part_of
@@ -232,6 +233,7 @@ def _apply_packed(run: Packed, codebook: Codebook, reference: Array | None, out:
 
 _MAX_ARRAYS_PER_BATCH: Final = 1024  # of a run; each array needs tables of its own
 _NO_PLACES: Final = np.zeros(0, np.int64)
+_WHOLE_PIECE: Final = 2 * PIECE  # components that one call of a loop quantizes
 _WHOLE_SHARE: Final = 1 / 4  # of symbols that are not 0, from which on passes over all take less time
 
 
@@ -327,8 +329,8 @@ class SymbolCoder:
         self._starts = (ends - counts - 1).astype(np.int32)  # of each array's values in the book
         self.codebook = stored_bytes(counts.astype(np.uint16)) + stored_bytes(patterns)
 
-    def write_block(self, part: slice) -> tuple[bytes, int]:
-        """Return a block and its part of the array sum.
+    def write_block(self, part: slice) -> tuple[list[Piece], int]:
+        """Return the pieces of a block, and its part of the array sum.
 
         Only components outside the dead zone are quantized; inside it the reference stays. In an
         array without negative numbers, every decoded component is checked: none may be negative,
@@ -338,35 +340,41 @@ class SymbolCoder:
         symbols = Gathered(count, np.uint16 if self._book.wide else np.uint8)
         escapes, exact = [_NO_PLACES], [self._fitted[0].residual.bits[:0]]
         checksum, kind = 0, self._book.kind
-        for batch, start in self._pieces(part):
+        for batch, start, size, settles in self._pieces(part):
             first = batch.first + start  # in the frame
-            place, symbol, result, escaped = self._quantize_piece(batch, start)
+            whole = (settles, symbols.room(first - part.start, size)) if settles else None
+            place, symbol, result, escaped = self._quantize_piece(batch, start, size, whole)
             self._share = (place.size if place is not None else np.count_nonzero(symbol)) / result.size
             if escaped.size:
                 escapes.append(escaped + (first - part.start))
                 exact.append(result.take(escaped))
             if not self._run:
                 checksum += array_sum(result, first * kind.size // 8)
-            if place is None:
-                symbols.add_all(first - part.start, symbol)
-            else:
+            if place is not None:
                 symbols.add(first - part.start, place, symbol)
         if self._run and self._out is not None:  # words of the sum may span two batches
             checksum = array_sum(self._out)
-        pieces: list[Piece] = write_block(
-            symbols.run(), np.concatenate(escapes), np.concatenate(exact), count, self._columns
-        )
-        return b"".join(pieces), checksum
+        found = np.concatenate(escapes), np.concatenate(exact)
+        return write_block(symbols.run(), *found, count, self._columns), checksum
 
-    def _pieces(self, part: slice) -> Iterator[tuple[Fitted, int]]:
-        """Yield the pieces of a block: the batch of each, and its first component in the batch."""
+    def _pieces(self, part: slice) -> Iterator[tuple[Fitted, int, int, Settles | None]]:
+        """Yield the pieces of a block: the batch, the first component in it, and how many it has.
+
+        And what quantizes the piece as a whole.
+        """
         for batch in self._fitted:
             stop = min(part.stop - batch.first, batch.residual.bits.size)
-            for start in range(max(part.start - batch.first, 0), stop, PIECE):
-                yield batch, start
+            start = max(part.start - batch.first, 0)
+            while start < stop:
+                settles = self._settles(batch)
+                count = min(_WHOLE_PIECE if settles else PIECE, stop - start)
+                yield batch, start, count, settles
+                start += count
 
-    def _quantize_piece(self, batch: Fitted, start: int) -> tuple[Array | None, Array, Array, Array]:
-        """Quantize one piece.
+    def _quantize_piece(
+        self, batch: Fitted, start: int, count: int, whole: tuple[Settles, Array] | None
+    ) -> tuple[Array | None, Array, Array, Array]:
+        """Quantize one piece; as a whole if it is given what does that, and memory for all symbols.
 
         Returns
         -------
@@ -377,15 +385,20 @@ class SymbolCoder:
             once.
         """
         residual, kind = batch.residual, self._book.kind
-        part = slice(start, start + PIECE)
+        part = slice(start, start + count)
         original, base = residual.bits[part], part_of(residual.reference, part)
-        within = slice(batch.first + start, batch.first + start + original.size)  # in the frame
+        within = slice(batch.first + start, batch.first + start + count)  # in the frame
         result = np.empty_like(original) if self._out is None else self._out[within]
         place: Array | None = None
-        if found := self._all_symbols(batch, start):
-            symbol, fits = found
-            escaped = settle_all(
-                *(symbol, fits, self._book.values, original, original[:0] if base is None else base, result),
+        if whole:
+            settles, symbol = whole
+            escaped = settles(
+                *residual.operands(start, count=count),
+                symbols=symbol,
+                fits=np.empty(count, np.uint8),
+                table=self._book.values,
+                original=original,
+                result=result,
                 bound=_bound(batch),
                 code=kind.code,
             )
@@ -398,7 +411,7 @@ class SymbolCoder:
                 elif not self._in_place:
                     result[:] = base
             escaped = self._settle(batch, symbol, fits, place, original, base, result)
-        residual.release(start)
+        residual.release(start, count)
         if batch.unsigned is not None:
             own = original.copy()
             marked = spoiled(result, own, kind)
@@ -411,13 +424,12 @@ class SymbolCoder:
                 escaped = np.flatnonzero(marked)
         return place, symbol, result, escaped
 
-    def _all_symbols(self, batch: Fitted, start: int) -> tuple[Array, Array] | None:
-        """Return all symbols of a piece, and which have one; ``None`` if few are not 0."""
+    def _settles(self, batch: Fitted) -> Settles | None:
+        """Return what quantizes a whole piece; ``None`` if few symbols are not 0."""
         if self._share <= _WHOLE_SHARE or not serves(self._book.values, self._book.kind):
             return None
-        method: Callable[[Array, Array], tuple[Array, Array] | None] | None
-        method = getattr(batch.partition, "all_symbols", None) if batch.residual.arrays == 1 else None
-        return method and method(*batch.residual.operands(start))
+        found: Settles | None = getattr(batch.partition, "settles", None)
+        return found if batch.residual.arrays == 1 else None
 
     def _symbols(self, batch: Fitted, place: Array, d: Array) -> tuple[Array, Array]:
         """Return the symbols of differences, and which have one, bool."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from io import BytesIO
 from typing import Final, Literal, TypeAlias, get_args
 
 from ..arguments import check_choice
@@ -29,6 +30,7 @@ from ..constants import (
 from ..element_table import ElementType
 from ..element_types import Array, components
 from ..entropy.classes import row_length
+from ..entropy.stream_writer import Piece
 from ..loops.sums import crc32
 from ..parallel import slices
 from ..quantizers.base import Quantizer
@@ -46,6 +48,7 @@ _BLOCK_LOG2: Final = 22  # of components, the encoder's choice: enough symbols f
 # Of arrays of more than one such block: rows of them can be read without the rest (decision 25).
 _LARGE_BLOCK_LOG2: Final = 21
 MAX_BLOCK_COMPONENTS: Final = 1 << _BLOCK_LOG2
+_MIN_CHUNK_BYTES: Final = 1 << 16
 
 
 def encode(
@@ -106,7 +109,9 @@ def encode(
     base = None if reference is None else reference_components(reference, kind, array.shape)
     check_effort(effort)
     content = Content(bits, kind, (array.shape,), None if quantizer.absolute else base)
-    return b"".join(encode_content(content, quantizer, effort=effort))
+    frame = BytesIO()  # a list of chunks, to be joined, would take the memory twice
+    frame.writelines(encode_content(content, quantizer, effort=effort))
+    return frame.getvalue()
 
 
 def check_effort(effort: object) -> None:
@@ -116,8 +121,8 @@ def check_effort(effort: object) -> None:
 
 def encode_content(
     content: Content, quantizer: Quantizer, out: Array | None = None, *, effort: Effort = "normal"
-) -> Iterator[bytes]:
-    """Code arrays as a frame; yield it block by block, so that no whole frame is in memory.
+) -> Iterator[Piece]:
+    """Code arrays as a frame; yield it in chunks, so that no whole frame is in memory.
 
     The decoded components are written into `out`, block by block. `out` may be the reference.
     `effort` is described in :func:`lccodec.encode`.
@@ -175,11 +180,12 @@ class FrameCoder:
         """The components of each block; the last slice may go beyond the end."""
         return self._blocks
 
-    def write_block(self, number: int) -> tuple[bytes, int]:
-        """Return a block and its part of the array sum; write its decoded components into `out`."""
-        return self._coder.write_block(self._blocks[number])
+    def write_block(self, number: int) -> tuple[list[Piece], int]:
+        """Return the pieces of a block and its part of the array sum; write what it decodes to."""
+        block, total = self._coder.write_block(self._blocks[number])
+        return [block] if isinstance(block, bytes) else block, total
 
-    def join(self, blocks: Iterable[tuple[bytes, int]]) -> Iterator[bytes]:
+    def join(self, blocks: Iterable[tuple[list[Piece], int]]) -> Iterator[Piece]:
         """Yield the frame in chunks, given what `write_block` has returned for each block."""
         crc = 0
         for chunk in self._joined(blocks):
@@ -187,15 +193,15 @@ class FrameCoder:
             yield chunk
         yield struct.pack("<I", crc)
 
-    def _joined(self, blocks: Iterable[tuple[bytes, int]]) -> Iterator[bytes]:
+    def _joined(self, blocks: Iterable[tuple[list[Piece], int]]) -> Iterator[Piece]:
         """Yield a frame without its CRC-32."""
         bits = self._content.bits
         head = self._header.to_bytes() + self._codebook
         length = checksum = 0
         for block, block_sum in blocks:
             checksum += block_sum
-            planes = self._header.method == METHOD_PLANES
-            if planes and length == 0 and bits.nbytes <= len(block) + 4:
+            planes, size = self._header.method == METHOD_PLANES, sum(map(len, block))
+            if planes and length == 0 and bits.nbytes <= size + 4:
                 own = bits.copy()  # one copy is stored, decoded and summed: the array may change
                 if self._out is not None:
                     self._out[:] = own
@@ -203,15 +209,27 @@ class FrameCoder:
                 yield replace(self._header, method=METHOD_RAW, relative=False, block_log2=0).to_bytes()
                 yield stored_bytes(own)
                 break
-            yield head + struct.pack("<I", len(block))
-            yield block
-            length += len(head) + 4 + len(block)
+            yield from _chunks([head, struct.pack("<I", size), *block])
+            length += len(head) + 4 + size
             head = b""
         else:
             yield head  # not written yet if the array is empty
             length += len(head)
             yield bytes(padding(self._header, length + TAIL.size))
         yield struct.pack("<Q", checksum & SUM_MASK)
+
+
+def _chunks(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """Yield large pieces as they are, and others joined: a call for each would take longer."""
+    small = list[Piece]()
+    for piece in pieces:
+        if len(piece) < _MIN_CHUNK_BYTES:
+            small.append(piece)
+            continue
+        yield b"".join(small)
+        yield piece
+        small = []
+    yield b"".join(small)
 
 
 def padding(header: FrameHeader, length: int) -> int:
@@ -229,15 +247,14 @@ class _PlaneCoder:
     content: Content
     out: Array | None
 
-    def write_block(self, part: slice) -> tuple[bytes, int]:
+    def write_block(self, part: slice) -> tuple[list[Piece], int]:
         """Return a block and its part of the array sum; write the same components into `out`."""
         content = self.content
         first = part.start * content.kind.size // 8
         base, out = part_of(content.reference, part), part_of(self.out, part)
         if self.out is content.reference:
             out = base  # one object: only what differs is written
-        pieces, block_sum = planes.write_block(content.bits[part], base, content.kind, first, out)
-        return b"".join(pieces), block_sum
+        return planes.write_block(content.bits[part], base, content.kind, first, out)
 
 
 _CHUNK_BYTES: Final = 1 << 20  # copied, summed, hashed and written while the cache has them

@@ -130,7 +130,14 @@ def kernel(numpy_form: Form, loop: Form, *signatures: str) -> Form:
     return cast("Form", made)
 
 
+def inlined(function: Form) -> Form:
+    """Let the loops of its module call a function: it is compiled with them."""
+    _inlined.append(function)
+    return function
+
+
 _kernels: list[Kernel] = []
+_inlined: list[Callable[..., Any]] = []  # that Numba does not know yet
 _compiling: Final = threading.RLock()  # several threads may call a kernel first
 
 
@@ -146,7 +153,10 @@ def is_compiled(function: Callable[..., Any]) -> bool:
 
 def _dispatcher(loop: Callable[..., Any]) -> Any:
     import numba
+    from numba.extending import register_jitable
 
+    while _inlined:
+        register_jitable(_inlined.pop())
     # Code with bounds that are looked at would be found in the cache in place of that without.
     checked = bool(os.environ.get("NUMBA_BOUNDSCHECK"))
     return numba.njit(nogil=True, fastmath=False, error_model="numpy", cache=not checked)(loop)

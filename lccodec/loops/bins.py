@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..element_types import Array
-from . import is_compiled, kernel
+from . import kernel
 
 
 def zigzags(
@@ -37,14 +37,15 @@ def zigzags(
     """
     symbols = np.empty(differences.size, np.uint16 if wide else np.uint8)
     past = np.empty(differences.size, np.uint8)
-    form = _zigzags if differences.dtype.char in "fd" and np.ndim(ends) == 0 else _zigzags_numpy
+    form = _zigzags if differences.dtype.char in "fd" and np.ndim(ends) == 0 else zigzags_numpy
     some = form(differences, reciprocals, ends, edge, narrowed, symbols, past)
     return symbols, past.view(np.bool_) if some else None
 
 
-def _zigzags_numpy(
+def zigzags_numpy(
     differences: Array, reciprocals: Any, ends: Any, edge: float, narrowed: bool, symbols: Array, past: Array
 ) -> bool:
+    """Write symbols, and which differences lie past the last bin; return whether any does."""
     work = reciprocals.dtype
     with np.errstate(over="ignore"):
         scaled = np.multiply(differences, reciprocals, dtype=work)
@@ -93,83 +94,8 @@ def _zigzags_loop(
     return some != 0
 
 
-def all_zigzags(
-    values: Array, reference: Array, zone: tuple[Any, Any], reciprocal: Any, end: int, edge: float, wide: bool
-) -> tuple[Array, Array]:
-    """Return the symbols of all differences, 0 in a dead zone, and which have one, uint8.
-
-    Parameters
-    ----------
-    values, reference
-        Numbers of a type for which `has_loops` is true. The reference is empty where there is none.
-    zone
-        The bounds of the zone.
-    reciprocal, end, edge, wide
-        As for :func:`zigzags`.
-    """
-    symbols = np.empty(values.size, np.uint16 if wide else np.uint8)
-    fits = np.empty(values.size, np.uint8)
-    _all_zigzags(values, reference, *zone, reciprocal, float(end), edge, symbols, fits)
-    return symbols, fits
-
-
-def has_loops(work: np.dtype[Any]) -> bool:
-    """Return whether there is a compiled loop for all differences of a type."""
-    return work.char in "fd" and is_compiled(_all_zigzags)
-
-
-def _all_zigzags_numpy(
-    values: Array,
-    reference: Array,
-    low: Any,
-    high: Any,
-    reciprocal: Any,
-    end: float,
-    edge: float,
-    symbols: Array,
-    fits: Array,
-) -> None:
-    with np.errstate(all="ignore"):
-        d = values - reference if reference.size else values
-    inside, past = (low < d) & (d < high), np.empty(d.size, np.uint8)
-    kept = np.where(np.isfinite(d) & ~inside, d, d.dtype.type(0))
-    past[:] = 0
-    _zigzags_numpy(kept, reciprocal, end, edge, False, symbols, past)
-    symbols[inside] = 0
-    fits[:] = inside | np.isfinite(d) & (past == 0)
-
-
-def _all_zigzags_loop(
-    values: Array,
-    reference: Array,
-    low: Any,
-    high: Any,
-    reciprocal: Any,
-    end: float,
-    edge: float,
-    symbols: Array,
-    fits: Array,
-) -> None:
-    kind = values.dtype.type
-    rest, last = kind(1 - edge), kind(end)
-    for i in range(values.size):
-        d = values[i] - reference[i] if reference.size else values[i]
-        scaled = d * reciprocal
-        size = abs(scaled) + rest
-        zone, inside = (low < d) & (d < high), size < last
-        index = np.int32(size if inside and not zone else kind(0))
-        symbols[i] = 2 * index - (index > 0 and np.signbit(scaled))
-        fits[i] = zone | inside
-
-
-_all_zigzags = kernel(
-    _all_zigzags_numpy,
-    _all_zigzags_loop,
-    *(f"in {t}, in {t}, {t}, {t}, {t}, f8, f8, out {s}, out u1" for s in ("u1", "u2") for t in ("f4", "f8")),
-)
-
 _zigzags = kernel(
-    _zigzags_numpy,
+    zigzags_numpy,
     _zigzags_loop,
     *(f"in {t}, {t}, i8, f8, b1, out {s}, out u1" for s in ("u1", "u2") for t in ("f4", "f8")),
 )

@@ -13,11 +13,12 @@ import numpy as np
 from ..element_types import Array
 from . import is_compiled, kernel
 
-_CHUNK: Final = 1 << 10  # differences at a time, which stay in the first-level cache
-_PATTERNS: Final = (("f4", "u4"), ("f8", "u8"))
+PATTERNS: Final = (("f4", "u4"), ("f8", "u8"))
 
 
-def extremes(values: Array, reference: Array, shift: int, least: Array, most: Array) -> None:
+def extremes(
+    values: Array, reference: Array, shift: int, first: tuple[int, int], least: Array, most: Array
+) -> None:
     """Lower the least and raise the greatest pattern of each bucket by those of differences.
 
     Parameters
@@ -25,11 +26,14 @@ def extremes(values: Array, reference: Array, shift: int, least: Array, most: Ar
     values, reference
         Floating point numbers. The reference is empty where there is none: then the values
         themselves are looked at. Differences that are not finite are left out.
+    first
+        The first exponent of positive differences that counts, and of negative ones. Buckets of
+        smaller exponents may be left out.
     least, most
         Patterns of each bucket. They are changed.
     """
     form = _extremes if values.itemsize >= 4 else _extremes_numpy
-    form(values, reference, shift, least, most)
+    form(values, reference, shift, *first, least, most)
 
 
 def has_loops(work: np.dtype[Any]) -> bool:
@@ -37,7 +41,9 @@ def has_loops(work: np.dtype[Any]) -> bool:
     return work.itemsize >= 4 and is_compiled(_extremes)
 
 
-def _extremes_numpy(values: Array, reference: Array, shift: int, least: Array, most: Array) -> None:
+def _extremes_numpy(
+    values: Array, reference: Array, shift: int, plus: int, minus: int, least: Array, most: Array
+) -> None:
     with np.errstate(all="ignore"):
         d = values - reference if reference.size else values
     patterns = d[np.isfinite(d)].view(least.dtype)
@@ -46,22 +52,45 @@ def _extremes_numpy(values: Array, reference: Array, shift: int, least: Array, m
     np.maximum.at(most, buckets, patterns)
 
 
-def _extremes_loop(values: Array, reference: Array, shift: int, least: Array, most: Array) -> None:
-    d = np.empty(_CHUNK, values.dtype)
-    patterns, bits = d.view(least.dtype), least.dtype.type(shift)
-    last = least.size // 2 - 1
+def _extremes_loop(  # noqa: PLR0912 - what may change is found before
+    values: Array, reference: Array, shift: int, plus: int, minus: int, least: Array, most: Array
+) -> None:
+    d, unit = np.empty(_FEW, values.dtype), least.dtype.type
+    patterns, bits = d.view(least.dtype), unit(shift)
+    half = least.size // 2
     low, high = least.copy(), most.copy()
-    for bucket in (last, 2 * last + 1):  # whose patterns change nothing
-        low[bucket], high[bucket] = 0, ~least.dtype.type(0)
-    for start in range(0, values.size, _CHUNK):
-        own = values[start : start + _CHUNK]
+    for bucket in (half - 1, 2 * half - 1):  # whose patterns change nothing
+        low[bucket], high[bucket] = 0, ~unit(0)
+    # Most buckets have all mantissas from a near to a far one; others begin at an edge. Where no
+    # difference has another mantissa, or lies behind the edge, nothing changes.
+    magnitude, mantissa = unit(~unit(0) >> unit(1)), unit((1 << shift) - 1)
+    near, far, edge = unit(0), mantissa, magnitude
+    for begin, end in ((plus, half - 1), (half + minus, 2 * half - 1)):
+        for bucket in range(begin, end):
+            lowest, highest = unit(low[bucket] & mantissa), unit(high[bucket] & mantissa)
+            if low[bucket] > high[bucket] or lowest > mantissa >> _SPREAD:
+                edge = min(edge, unit(unit(bucket % half) << bits))
+                continue
+            near = max(near, lowest)
+            if unit(mantissa - highest) > mantissa >> _SPREAD:
+                edge = min(edge, unit(high[bucket] & magnitude) + unit(1))
+            else:
+                far = min(far, highest)
+    for start in range(0, values.size, _FEW):
+        own = values[start : start + _FEW]
         if reference.size:
-            before = reference[start : start + _CHUNK]
+            before = reference[start : start + own.size]
             for k in range(own.size):
                 d[k] = own[k] - before[k]
         else:
-            d[: own.size] = own
+            for k in range(own.size):
+                d[k] = own[k]
+        some = False
         for k in range(own.size):
+            size = unit(patterns[k] & magnitude)
+            rest = unit(size & mantissa)
+            some |= (size >= edge) | (rest < near) | (rest > far)
+        for k in range(own.size if some else 0):
             pattern = patterns[k]
             bucket = pattern >> bits
             # A bucket seldom becomes wider.
@@ -69,13 +98,16 @@ def _extremes_loop(values: Array, reference: Array, shift: int, least: Array, mo
                 low[bucket] = pattern
             if pattern > high[bucket]:  # noqa: PLR1730
                 high[bucket] = pattern
-    for first in (0, last + 1):
-        least[first : first + last] = low[first : first + last]
-        most[first : first + last] = high[first : first + last]
+    for begin in (0, half):
+        least[begin : begin + half - 1] = low[begin : begin + half - 1]
+        most[begin : begin + half - 1] = high[begin : begin + half - 1]
 
+
+_FEW: Final = 1 << 8  # differences at a time that are looked at together
+_SPREAD: Final = 12  # a bucket has nearly all mantissas if the others are one in so many, as a power of 2
 
 _extremes = kernel(
-    _extremes_numpy, _extremes_loop, *(f"in {t}, in {t}, i8, out {u}, out {u}" for t, u in _PATTERNS)
+    _extremes_numpy, _extremes_loop, *(f"in {t}, in {t}, i8, i8, i8, out {u}, out {u}" for t, u in PATTERNS)
 )
 
 
@@ -102,61 +134,22 @@ _bucket_symbols = kernel(
 )
 
 
-def all_bucket_symbols(
-    values: Array, reference: Array, shift: int, table: Array, symbols: Array, fits: Array
-) -> None:
-    """Write the symbols of all differences, also of those in a dead zone.
-
-    Parameters
-    ----------
-    values, reference
-        As for :func:`extremes`.
-    table
-        Of each bucket its symbol, uint16; or `UNFIT` if its differences are stored exactly.
-    symbols, fits
-        The symbols, uint8; and 1 where a difference has one, else 0, uint8.
-    """
-    form = _all_bucket_symbols if values.itemsize >= 4 else _all_bucket_symbols_numpy
-    bits = np.dtype(f"u{values.itemsize}").type(shift)  # its type is that of patterns
-    form(values, reference, bits, table, symbols, fits)
-
-
 #: What a bucket has in the place of a symbol if its differences are stored exactly.
 UNFIT: Final = 1 << 8
 
 
-def _all_bucket_symbols_numpy(
-    values: Array, reference: Array, shift: Any, table: Array, symbols: Array, fits: Array
-) -> None:
-    with np.errstate(all="ignore"):
-        d = values - reference if reference.size else values
-    found = table.take((d.view(shift.dtype) >> shift).astype(np.intp), mode="clip")
-    symbols[:] = found.astype(np.uint8)
-    fits[:] = found < UNFIT
+def window_of(table: Array, dtype: np.dtype[Any]) -> Array:
+    """Return a table of symbols as three numbers, which a processor has in registers.
 
-
-def _all_bucket_symbols_loop(
-    values: Array, reference: Array, shift: Any, table: Array, symbols: Array, fits: Array
-) -> None:
-    d = np.empty(_CHUNK, values.dtype)
-    patterns = d.view(np.full(1, shift).dtype)
-    for start in range(0, values.size, _CHUNK):
-        own = values[start : start + _CHUNK]
-        if reference.size:
-            before = reference[start : start + _CHUNK]
-            for k in range(own.size):
-                d[k] = own[k] - before[k]
-        else:
-            d[: own.size] = own
-        chosen, kept = symbols[start : start + _CHUNK], fits[start : start + _CHUNK]
-        for k in range(own.size):
-            found = table[patterns[k] >> shift]
-            chosen[k] = found
-            kept[k] = found < UNFIT
-
-
-_all_bucket_symbols = kernel(
-    _all_bucket_symbols_numpy,
-    _all_bucket_symbols_loop,
-    *(f"in {t}, in {t}, {u}, in u2, out u1, out u1" for t, u in _PATTERNS),
-)
+    They are an exponent, and what eight exponents from that one on have, four bits each: a symbol,
+    or 8 if it is `UNFIT`; of positive differences, then of negative ones. Smaller exponents have
+    what the first has, and larger ones what the last has. The array is empty if the table has more
+    than that. `dtype` is that of patterns.
+    """
+    signs = np.where(table == UNFIT, 8, table).reshape(2, -1)
+    base = max(int((signs != signs[:, :1]).argmax(axis=1).min()) - 1, 0)
+    shown = signs[:, base : base + 8]
+    if int(shown.max()) > 8 or (signs[:, base + 8 :] != shown[:, -1:]).any():
+        return np.zeros(0, dtype)
+    joined = (shown.astype(np.uint64) << (4 * np.arange(8, dtype=np.uint64))).sum(axis=1)
+    return np.array([base, *joined.tolist()], dtype)

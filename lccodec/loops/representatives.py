@@ -21,7 +21,7 @@ _NO_PLACES: Final = np.zeros(0, np.int64)
 
 
 #: Types of symbols, of numbers and of components for which there are compiled loops.
-_TYPES: Final = [(s, t, u) for s in ("u1", "u2") for t, u in (("f4", "u4"), ("f8", "u8"))]
+TYPES: Final = [(s, t, u) for s in ("u1", "u2") for t, u in (("f4", "u4"), ("f8", "u8"))]
 
 
 def is_native(kind: ElementType) -> bool:
@@ -34,7 +34,8 @@ def serves(table: Array, kind: ElementType) -> bool:
     return is_native(kind) and table.dtype == kind.work
 
 
-def _is_served(symbols: Array, table: Array, kind: ElementType) -> bool:
+def is_served(symbols: Array, table: Array, kind: ElementType) -> bool:
+    """Return whether there are compiled loops for these symbols."""
     return serves(table, kind) and symbols.itemsize <= 2
 
 
@@ -83,15 +84,15 @@ def settle(
         Places of the values that are stored exactly, int64.
     """
     kind = ELEMENT_TYPES[code]
-    form = _settle if _is_served(symbols, table, kind) else _settle_numpy
-    limit = _limit(bound, kind)
+    form = _settle if is_served(symbols, table, kind) else settle_numpy
+    limit = limit_of(bound, kind)
     if form(symbols, fits, places, table, original, reference, result, limit, code):
         escaped: Array = places.take(np.flatnonzero(fits == 0))
         return escaped
     return _NO_PLACES
 
 
-def _limit(bound: float, kind: ElementType) -> np.floating:
+def limit_of(bound: float, kind: ElementType) -> np.floating:
     """Return the largest number that a computed difference may have.
 
     The computed difference is rounded to nearest. It is compared with the number just below the
@@ -107,7 +108,7 @@ def _limit(bound: float, kind: ElementType) -> np.floating:
     return limit
 
 
-def _settle_numpy(
+def settle_numpy(
     symbols: Array,
     fits: Array,
     places: Array,
@@ -118,6 +119,7 @@ def _settle_numpy(
     limit: np.floating,
     code: int,
 ) -> int:
+    """Do what :func:`settle` does; return how many values are stored exactly."""
     kind, kept = ELEMENT_TYPES[code], fits.view(np.bool_)
     every = places.size == result.size
     values = result if every else np.empty(places.size, result.dtype)
@@ -171,136 +173,18 @@ def _settle_loop(
 
 
 _settle = kernel(
-    _settle_numpy,
+    settle_numpy,
     _settle_loop,
-    *(f"out {s}, out u1, in i8, in {t}, in {u}, in {u}, out {u}, {t}, i8" for s, t, u in _TYPES),
+    *(f"out {s}, out u1, in i8, in {t}, in {u}, in {u}, out {u}, {t}, i8" for s, t, u in TYPES),
 )
 
 
 _PLACES_AT_A_TIME: Final = 1 << 14  # that are changed, so that they and what is added stay in the cache
-_CHUNK: Final = 1 << 10  # values at a time, which stay in the first-level cache
-_PAIRED_VALUES: Final = 32  # of more, a table of pairs does not stay there
-
-
-def settle_all(
-    symbols: Array,
-    fits: Array,
-    table: Array,
-    original: Array,
-    reference: Array,
-    result: Array,
-    bound: float,
-    code: int,
-) -> Array:
-    """Do what :func:`settle` does, with the symbols of all values, for which `serves` is true."""
-    limit = _limit(bound, ELEMENT_TYPES[code])
-    if _settle_all(symbols, fits, table, original, reference, result, limit, code):
-        return np.flatnonzero(fits == 0)
-    return _NO_PLACES
-
-
-def _settle_all_numpy(
-    symbols: Array,
-    fits: Array,
-    table: Array,
-    original: Array,
-    reference: Array,
-    result: Array,
-    limit: np.floating,
-    code: int,
-) -> int:
-    places = np.arange(result.size)
-    return _settle_numpy(symbols, fits, places, table, original, reference, result, limit, code)
-
-
-def _settle_all_loop(  # noqa: PLR0912 - a call in a loop would take longer
-    symbols: Array,
-    fits: Array,
-    table: Array,
-    original: Array,
-    reference: Array,
-    result: Array,
-    limit: np.floating,
-    code: int,
-) -> int:
-    before, decoded, exact = reference.view(table.dtype), result.view(table.dtype), original.view(table.dtype)
-    values, some, unbound = np.empty(_CHUNK, table.dtype), 0, limit == np.inf
-    # Of a small table, two values of 32 bits are looked up at a time, as one of 64 bits.
-    paired = table.itemsize == 4 and symbols.itemsize == 1 and table.size <= _PAIRED_VALUES
-    pairs = np.empty(table.size << 9 if paired else 0, table.dtype)
-    for second in range(table.size if paired else 0):
-        for first in range(table.size):
-            pairs[(second << 8 | first) * 2] = table[first]
-            pairs[(second << 8 | first) * 2 + 1] = table[second]
-    both, two = pairs.view(np.uint64), values.view(np.uint64)
-    for start in range(0, symbols.size, _CHUNK):
-        chosen, kept = symbols[start : start + _CHUNK], fits[start : start + _CHUNK]
-        own, out = exact[start : start + _CHUNK], decoded[start : start + _CHUNK]
-        done = 0
-        if paired:
-            done = chosen.size & ~1
-            joined = chosen[:done].view(np.uint16)
-            for k in range(joined.size):
-                two[k] = both[joined[k]]
-        for k in range(done, chosen.size):
-            values[k] = table[chosen[k]]
-        if reference.size:
-            base = before[start : start + _CHUNK]
-            for k in range(chosen.size):
-                values[k] = base[k] + values[k]
-        missed = 0
-        for k in range(chosen.size):
-            near = unbound | (abs(values[k] - own[k]) <= limit)
-            fit = kept[k] & (abs(values[k]) < np.inf) & near
-            kept[k] = fit
-            missed += not fit
-        for k in range(chosen.size):
-            out[k] = values[k]
-        if missed:
-            some += missed
-            for k in range(chosen.size):
-                if not kept[k]:
-                    chosen[k], result[start + k] = 0, original[start + k]
-    return some
-
-
-_settle_all = kernel(
-    _settle_all_numpy,
-    _settle_all_loop,
-    *(f"out {s}, out u1, in {t}, in {u}, in {u}, out {u}, {t}, i8" for s, t, u in _TYPES),
-)
-
-
-def write_sums(symbols: Array, table: Array, reference: Array, out: Array, code: int) -> None:
-    """Write the values of all symbols into `out`, which may be the reference."""
-    form = _write_sums if _is_served(symbols, table, ELEMENT_TYPES[code]) else _write_sums_numpy
-    form(symbols, table, reference, out, code)
-
-
-def _write_sums_numpy(symbols: Array, table: Array, reference: Array, out: Array, code: int) -> None:
-    reconstruct(table.take(symbols, mode="clip"), reference, ELEMENT_TYPES[code], out)
-
-
-def _write_sums_loop(symbols: Array, table: Array, reference: Array, out: Array, code: int) -> None:
-    before, result = reference.view(table.dtype), out.view(table.dtype)
-    if reference.size:
-        for i in range(symbols.size):
-            result[i] = before[i] + table[symbols[i]]
-    else:
-        for i in range(symbols.size):
-            result[i] = table[symbols[i]]
-
-
-_write_sums = kernel(
-    _write_sums_numpy,
-    _write_sums_loop,
-    *(f"in {s}, in {t}, in {u}, out {u}, i8" for s, t, u in _TYPES),
-)
 
 
 def add_sums(symbols: Array, places: Array, table: Array, out: Array, code: int) -> None:
     """Add the values of symbols to the components at places (int64, rising), in place."""
-    form = _add_sums if _is_served(symbols, table, ELEMENT_TYPES[code]) else _add_sums_numpy
+    form = _add_sums if is_served(symbols, table, ELEMENT_TYPES[code]) else _add_sums_numpy
     form(symbols, places, table, out, code)
 
 
@@ -317,5 +201,5 @@ def _add_sums_loop(symbols: Array, places: Array, table: Array, out: Array, code
 
 
 _add_sums = kernel(
-    _add_sums_numpy, _add_sums_loop, *(f"in {s}, in i8, in {t}, out {u}, i8" for s, t, u in _TYPES)
+    _add_sums_numpy, _add_sums_loop, *(f"in {s}, in i8, in {t}, out {u}, i8" for s, t, u in TYPES)
 )

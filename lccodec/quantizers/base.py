@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeAlias
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from ..errors import ArgumentError
 from .field import Extent, FieldPlan, find_extent
 from .guarantee import EXACT, Guarantee
 from .residual import Owner, Residual, Zone
+
+#: See `Partition`. Its arguments are those of :func:`lccodec.loops.whole.settle_bins`, but `bins`.
+Settles: TypeAlias = Callable[..., Array]
 
 
 class Partition(Protocol):
@@ -75,10 +78,10 @@ class Partition(Protocol):
             difference.
         """
 
-    # A partition may also have a method `all_symbols(values, reference)`. It returns the symbols of
-    # all differences of a piece of one array, 0 in the zone, and which have one, uint8; or ``None``
-    # if no compiled loop is there for that. Where many lie outside, this takes less time than a
-    # search for them. Differences are taken as in :mod:`lccodec.loops.zones`.
+    # A partition of one array may also have an attribute `settles`: a function that writes the
+    # symbols of a whole piece, and what they decode to, as `lccodec.loops.whole.settle_bins`; or
+    # ``None`` if no compiled loop is there for that. Where many differences lie outside the zone,
+    # it takes less time than a search for them.
 
 
 class Quantizer:

@@ -7,16 +7,17 @@ promotion".
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Final, Literal
 
 import numpy as np
 
 from ..arguments import check_choice, integer
 from ..element_types import Array
-from ..loops.buckets import UNFIT, all_bucket_symbols, bucket_symbols, extremes, has_loops
+from ..loops.buckets import bucket_symbols, extremes, has_loops
+from ..loops.whole import UNFIT, settle_buckets, window_of
 from ..parallel import PIECE
-from .base import Quantizer
+from .base import Quantizer, Settles
 from .residual import Owner, Residual, Zone, finite
 
 #: An array of more components is sampled first, so that its zone is large from the first piece on.
@@ -137,7 +138,7 @@ class _Partition:
         elif has_loops(work) and not mean:
             for start in batch.pieces():
                 seen = np.count_nonzero(self._most)
-                extremes(*batch.operands(start), self._shift, self._least, self._most)
+                extremes(*batch.operands(start), self._shift, self._first(), self._least, self._most)
                 if np.count_nonzero(self._most) > seen:
                     self._promote(self._most > 0)
             return
@@ -230,20 +231,18 @@ class _Partition:
         symbols = bucket_symbols(differences.view(self._pattern), self._shift, self._symbols)
         return symbols, None if symbols.all() else symbols == 0
 
+    def _first(self) -> tuple[int, int]:
+        """Return the first exponents outside the zone: of positive and of negative differences."""
+        edges = np.concatenate([self.zone.high, self.zone.low])
+        plus, minus = (self._fields(edges) & (self._exponents - 1)).tolist()
+        return plus, minus
+
     @cached_property
-    def _table(self) -> Array:
-        """What each bucket of a single array has in `all_bucket_symbols`."""
-        edges = np.concatenate([self.zone.high, self.zone.low])  # those of buckets, and outside
-        first = self._fields(edges) & (self._exponents - 1)
-        inside = np.arange(self._exponents) < first[:, None]
+    def settles(self) -> Settles | None:
+        """What codes a whole piece; see `Partition`."""
+        if not has_loops(self._kind.work) or self._arrays > 1:
+            return None
+        inside = np.arange(self._exponents) < np.array(self._first())[:, None]
         table = self._symbols.astype(np.uint16)
         table[(table == 0) & ~inside.reshape(-1)] = UNFIT
-        return table
-
-    def all_symbols(self, values: Array, reference: Array) -> tuple[Array, Array] | None:
-        """Return the symbols of all differences, and which have one; see `Partition`."""
-        if not has_loops(values.dtype):
-            return None
-        symbols, fits = np.empty((2, values.size), np.uint8)
-        all_bucket_symbols(values, reference, self._shift, self._table, symbols, fits)
-        return symbols, fits
+        return partial(settle_buckets, buckets=(self._shift, table, window_of(table, self._pattern)))

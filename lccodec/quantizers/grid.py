@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final
 
 import numpy as np
 
 from ..element_table import ElementType
 from ..element_types import Array, unwork, work
-from ..loops.bins import all_zigzags, has_loops, zigzags
+from ..loops.bins import zigzags
 from ..loops.counts import tally
+from ..loops.whole import has_loops, settle_bins
+from .base import Settles
 from .residual import Outside, Owner, Residual, Zone, array_sums
 
 #: Half the width of the dead zone, in steps (widths of a bin).
@@ -258,13 +260,14 @@ class Grid:
         narrowed, wide = self.zone.beyond is not None, int(self.bins.max()) > 127
         return zigzags(differences, self._reciprocals[owner], self._ends[owner], DEAD_ZONE, wide, narrowed)
 
-    def all_symbols(self, values: Array, reference: Array) -> tuple[Array, Array] | None:
-        """Return the symbols of all differences, and which have one; see `Partition`."""
-        zone = self.zone.low[0], self.zone.high[0]
-        if self.zone.beyond is not None or not has_loops(values.dtype):
+    @property
+    def settles(self) -> Settles | None:
+        """What codes a whole piece; see `Partition`."""
+        work = self.zone.low.dtype
+        if self.zone.beyond is not None or work.itemsize < 4 or self.bins.size > 1 or not has_loops():
             return None
-        bins = self._reciprocals[0], self._ends[0], DEAD_ZONE, int(self.bins.max()) > 127
-        return all_zigzags(values, reference, zone, *bins)
+        zone = self.zone.low[0], self.zone.high[0]
+        return partial(settle_bins, bins=(*zone, self._reciprocals[0], self._ends[0], DEAD_ZONE))
 
 
 def _with_representatives(

@@ -234,9 +234,10 @@ class Residual:
         self._found.clear()
         self._kept = 0
 
-    def release(self, start: int) -> None:
-        """Drop the differences of a piece that is not needed any more; none take their room."""
-        self._found.pop(start, None)
+    def release(self, start: int, count: int = PIECE) -> None:
+        """Drop the differences of pieces that are not needed any more; none take their room."""
+        for piece in range(start, start + count, PIECE):
+            self._found.pop(piece, None)
 
     def sample(self, most: int | None = None) -> Iterator[tuple[Array, Owner]]:
         """Yield differences and their owner: all of several arrays, a sample of a single array.
@@ -249,11 +250,11 @@ class Residual:
         for part in stretches(self.bits.size, _SAMPLE_STRETCHES, _STRETCH_COMPONENTS):
             yield self._differences(part.start, most or _STRETCH_COMPONENTS, copy=True), 0
 
-    def operands(self, start: int, copy: bool = False) -> tuple[Array, Array]:
+    def operands(self, start: int, copy: bool = False, count: int = PIECE) -> tuple[Array, Array]:
         """Return two arrays whose differences are those of a piece; see `Zone.marked`."""
-        part = slice(start, start + PIECE)
+        part = slice(start, start + count)
         if self.reference is None or self.ordered or self.kind.name == "bfloat16":
-            d = self._differences(start, PIECE, copy)
+            d = self._differences(start, count, copy)
             return d, d[:0]
         return work(self.bits[part], self.kind), work(self.reference[part], self.kind)
 

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec.cursor import Cursor
+from lccodec.entropy import bits
 from lccodec.entropy.bits import pack, packed_size, unpack
 from lccodec.errors import TruncatedError
 
@@ -38,3 +39,13 @@ def test_cursor_reads_in_order_and_stops_at_the_end() -> None:
         cursor.skip(2, "letters")
     cursor.skip(1, "a letter")
     assert cursor.remaining == 0
+
+
+@given(st.sampled_from([2, 4]), st.binary(max_size=60))
+def test_forms(width: int, data: bytes) -> None:
+    packed = np.frombuffer(data, np.uint8)
+    values = bits._part_numpy(packed, width)
+    for part in (bits._part_loop, bits._part):
+        assert part(packed, width).tolist() == values.tolist()
+    for join in (bits._join_numpy, bits._join_loop, bits._join):
+        assert join(values, width).tolist() == packed.tolist()

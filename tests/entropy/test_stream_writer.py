@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec.cursor import Cursor
+from lccodec.entropy import stream_writer
 from lccodec.entropy.runs import Packed, Sparse, as_sparse
 from lccodec.entropy.stream_reader import read_stream
 from lccodec.entropy.stream_writer import write_run, write_stream
@@ -128,3 +129,18 @@ def test_classes_of_equal_symbols_are_within_their_limit() -> None:
     symbols[:300, :300] = 5
     stored = b"".join(write_run(symbols.reshape(-1), symbols.size, 1024))
     np.testing.assert_array_equal(read(stored, symbols.size), symbols.reshape(-1))
+
+
+@given(st.integers(0, 2100), st.sampled_from([0.0, 0.02, 0.4, 1.0]), st.integers(0, 2**32))
+def test_forms_of_gaps(count: int, share: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    symbols = (rng.integers(1, 256, count) * (rng.random(count) < share)).astype(np.uint8)
+    gaps, values = stream_writer._gaps_between(symbols)
+    for form in (stream_writer._gaps_between_loop, stream_writer.gaps_between):
+        with np.errstate(over="ignore"):
+            found = form(symbols)
+        assert [each.dtype for each in found] == [np.uint32, np.uint8]
+        assert (found[0].tolist(), found[1].tolist()) == (gaps.tolist(), values.tolist())
+    if gaps.size:
+        expected = stream_writer._totals(gaps)
+        assert expected == stream_writer._totals_loop(gaps) == stream_writer.totals_of(gaps)

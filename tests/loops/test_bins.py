@@ -7,12 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lccodec.loops.bins import (
-    _all_zigzags_loop,
-    _all_zigzags_numpy,
     _zigzags_loop,
-    _zigzags_numpy,
-    all_zigzags,
     zigzags,
+    zigzags_numpy,
 )
 
 
@@ -33,7 +30,7 @@ def test_forms(numbers: list[float], code: str, end: int, wide: bool, narrowed: 
     end += 1000 if wide and end else 0
     arguments = d, d.dtype.type(1.25), np.int64(end), 0.6, narrowed
     results = []
-    for form in (_zigzags_numpy, _zigzags_loop):
+    for form in (zigzags_numpy, _zigzags_loop):
         symbols = np.empty(d.size, np.uint16 if wide else np.uint8)
         past = np.empty(d.size, np.uint8)
         with np.errstate(over="ignore"):
@@ -50,30 +47,3 @@ def test_bins_begin_behind_the_zone() -> None:
     assert symbols.tolist() == [0, 2, 2, 4, 1, 3, 0]
     assert past is not None and past.tolist() == [False] * 6 + [True]
     assert zigzags(d[:1], np.float32(1), np.int64(3), 0.6, False, True)[0].tolist() == [2]
-
-
-@given(
-    st.lists(st.floats(-200, 200, width=32) | st.sampled_from([0.6, -0.6, np.nan, np.inf]), max_size=40),
-    st.sampled_from(["f4", "f8"]),
-    st.integers(0, 128),
-    st.booleans(),
-    st.booleans(),
-)
-def test_symbols_of_all(numbers: list[float], code: str, end: int, wide: bool, relative: bool) -> None:
-    values = np.array(numbers, code)
-    reference = values[::-1].copy() if relative else values[:0]
-    number = values.dtype.type
-    zone = -number(0.48), number(0.48)
-    results = []
-    for form in (_all_zigzags_numpy, _all_zigzags_loop):
-        symbols, fits = (
-            np.empty(values.size, np.uint16 if wide else np.uint8),
-            np.empty(values.size, np.uint8),
-        )
-        with np.errstate(all="ignore"):
-            form(values, reference, *zone, number(1.25), float(end), 0.6, symbols, fits)
-        results.append((symbols, fits))
-    results.append(all_zigzags(values, reference, zone, number(1.25), end, 0.6, wide))
-    for symbols, fits in results:
-        np.testing.assert_array_equal(fits, results[0][1])
-        np.testing.assert_array_equal(symbols[fits > 0], results[0][0][fits > 0])

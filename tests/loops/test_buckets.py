@@ -25,8 +25,9 @@ def test_forms(name: str, size: int, seed: int) -> None:
             least = np.full(2 << exponents, np.iinfo(code).max, code)
             most = np.zeros(2 << exponents, code)
             with np.errstate(all="ignore"):
-                form(values, before, shift, least, most)
-                form(values[:0], before[:0], shift, least, most)
+                first = [(0, 0)] if form is buckets.extremes else [0, 0]
+                for some in (slice(size // 2), slice(size // 2, size), slice(0)):
+                    form(values[some], before[some], shift, *first, least, most)
             extremes.append((least, most))
         for number in set((patterns >> shift).tolist()):
             own = patterns[patterns >> shift == number]
@@ -43,21 +44,16 @@ def test_forms(name: str, size: int, seed: int) -> None:
         np.testing.assert_array_equal(form(patterns, shift, table), expected)
 
 
-@given(st.sampled_from(sorted(TYPES)), st.integers(0, 40), st.integers(0, 2**32))
-def test_all_symbols(name: str, size: int, seed: int) -> None:
+@given(st.sampled_from(["float32", "float64"]), st.integers(1, 900), st.integers(0, 2**32))
+def test_extremes_of_full_buckets(name: str, size: int, seed: int) -> None:
     code, shift, exponents = TYPES[name]
-    values, reference = (random_array(name, (size,), seed + k) for k in (0, 1))
-    table = np.random.default_rng(seed).choice([0, 1, 7, buckets.UNFIT], 2 << exponents).astype(np.uint16)
-    for before in (reference, reference[:0]):
-        with np.errstate(all="ignore"):
-            found = table[(values - before if before.size else values).view(code) >> shift]
-        for form in (
-            buckets._all_bucket_symbols_numpy,
-            buckets._all_bucket_symbols_loop,
-            buckets.all_bucket_symbols,
-        ):
-            symbols, fits = np.empty((2, size), np.uint8)
-            with np.errstate(all="ignore"):
-                form(values, before, np.dtype(code).type(shift), table, symbols, fits)
-            np.testing.assert_array_equal(symbols, found & 255)
-            np.testing.assert_array_equal(fits, found < buckets.UNFIT)
+    rng, count = np.random.default_rng(seed), 2 << exponents
+    values = rng.choice([1.0, 1.5, np.nextafter(2, 1), 3.9999999, 4.1], size) * rng.choice([-1, 1], size)
+    values = np.where(rng.random(size) < 0.1, rng.standard_normal(size), values).astype(name)
+    found = []
+    for form in (buckets._extremes_numpy, buckets._extremes_loop):
+        least, most = np.full(count, np.iinfo(code).max, code), np.zeros(count, code)
+        for some in (slice(size // 2), slice(size // 2, size)):
+            form(values[some], values[:0], shift, 0, 0, least, most)
+        found.append((least.tolist(), most.tolist()))
+    assert found[0] == found[1]

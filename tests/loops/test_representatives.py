@@ -56,7 +56,7 @@ def test_settled(case: Case, bound: float, relative: bool, in_place: bool) -> No
     ordered = case.table.dtype == case.kind.bits
     relative |= ordered  # steps need a reference
     outcomes = []
-    forms = [loops._settle_numpy, None]
+    forms = [loops.settle_numpy, None]
     if case.is_native and not ordered:
         forms.append(loops._settle_loop)
     for form in forms:
@@ -68,46 +68,10 @@ def test_settled(case: Case, bound: float, relative: bool, in_place: bool) -> No
             if form is None:
                 escaped = loops.settle(*arguments, bound, case.kind.code)
             else:
-                some = form(*arguments, loops._limit(bound, case.kind), case.kind.code)
+                some = form(*arguments, loops.limit_of(bound, case.kind), case.kind.code)
                 escaped = case.places[fits == 0] if some else case.places[:0]
         assert (result[escaped] == case.original[escaped]).all()
         outcomes.append([each.tolist() for each in (symbols, result, escaped)])
-    assert all(outcome == outcomes[0] for outcome in outcomes)
-
-
-@given(CASES, st.booleans())
-def test_sums(case: Case, relative: bool) -> None:
-    ordered = case.table.dtype == case.kind.bits
-    relative |= ordered
-    size = case.reference.size
-    symbols = np.resize(case.symbols, size).astype(case.symbols.dtype) if case.symbols.size else None
-    if symbols is None:
-        return
-    loop = [loops._write_sums_loop] if case.is_native and not ordered else []
-    outs = []
-    for form in (loops._write_sums_numpy, loops.write_sums, *loop):
-        out = case.reference.copy()
-        with np.errstate(all="ignore"):
-            form(symbols, case.table, out if relative else out[:0], out, case.kind.code)
-        outs.append(out.tolist())
-    assert all(out == outs[0] for out in outs)
-
-
-@given(CASES, st.sampled_from([math.inf, 0.1, 10.0]), st.booleans(), st.booleans())
-def test_settled_everywhere(case: Case, bound: float, relative: bool, in_place: bool) -> None:
-    size = case.reference.size
-    if not case.is_native or case.table.dtype == case.kind.bits or not case.symbols.size:
-        return
-    outcomes = []
-    for form in (loops.settle, loops.settle_all, loops._settle_all_numpy, loops._settle_all_loop):
-        symbols, fits, base = np.resize(case.symbols, size), np.resize(case.fits, size), case.reference.copy()
-        result = base if in_place and relative else case.original ^ 1
-        places = [np.arange(size)] if form is loops.settle else []
-        arguments = symbols, fits, *places, case.table, case.original, base if relative else base[:0], result
-        inner = form in (loops._settle_all_numpy, loops._settle_all_loop)
-        with np.errstate(all="ignore"):
-            form(*arguments, loops._limit(bound, case.kind) if inner else bound, case.kind.code)
-        outcomes.append([each.tolist() for each in (symbols, result, fits)])
     assert all(outcome == outcomes[0] for outcome in outcomes)
 
 

@@ -34,6 +34,7 @@ from ...container.system import storage_errors
 from ...container.tree import Flat, flatten, unflatten
 from ...element_table import ElementType
 from ...element_types import Array, work
+from ...entropy.stream_writer import Piece
 from ...errors import ArgumentError, ChainError, DataError, StorageError, warn
 from ...frame.content import Content
 from ...frame.encode import encode_content
@@ -169,7 +170,7 @@ def _plan(
     return make_plan(arrays, POLICIES["lossless"], parent)
 
 
-def _frames(plan: SavePlan) -> Iterator[Iterator[bytes]]:
+def _frames(plan: SavePlan) -> Iterator[Iterator[Piece]]:
     """Yield the chunks of each frame."""
     for frame in plan.frames:
         arrays = [plan.candidates[index] for index in frame.arrays]

@@ -22,6 +22,7 @@ from ...container.scalars import Json
 from ...container.tree import Flat
 from ...element_table import ElementType
 from ...element_types import Array
+from ...entropy.stream_writer import Piece
 from ...frame.content import Content
 from ...frame.encode import MAX_BLOCK_COMPONENTS, Effort, FrameCoder, RawFrame, encode_content
 from ...frame.header import Shape
@@ -98,10 +99,11 @@ class EncodeBlock:
 
     number: int
 
-    def run(self, bench: Bench) -> tuple[bytes, int]:
+    def run(self, bench: Bench) -> tuple[list[Piece], int]:
         """Do the task."""
         coder: FrameCoder = bench[_FRAME]
-        return coder.write_block(self.number)
+        pieces, total = coder.write_block(self.number)
+        return [b"".join(pieces)], total  # bytes can be sent
 
 
 #: The classes of all tasks, and of what they are made of.
@@ -150,7 +152,7 @@ def plan_manifest(
 
 def encode_plan(
     plan: SavePlan, parents: Mapping[str, DecodedArray], effort: Effort, crew: Crew
-) -> Iterator[tuple[Iterable[bytes], dict[str, DecodedArray]]]:
+) -> Iterator[tuple[Iterable[Piece], dict[str, DecodedArray]]]:
     """Yield the chunks of each frame, and its decoded arrays by name.
 
     The arrays hold their decoded values once all chunks have been taken. Each member of the crew
@@ -201,7 +203,7 @@ def _is_for_all(frame: FrameInput, total: int, members: int) -> bool:
     return not frame.quantizer.lossy or size * members > _MAX_SHARE * total
 
 
-def _encode_apart(frames: Iterable[FrameInput], crew: Crew) -> Iterator[Iterable[bytes]]:
+def _encode_apart(frames: Iterable[FrameInput], crew: Crew) -> Iterator[Iterable[Piece]]:
     """Yield frames, each coded by one member."""
     # A task takes about as long to hand out as a small frame takes to code.
     together = batches(frames, lambda frame: frame.out.size, _MIN_TASK_COMPONENTS)
@@ -210,7 +212,7 @@ def _encode_apart(frames: Iterable[FrameInput], crew: Crew) -> Iterator[Iterable
             yield (frame,)
 
 
-def _encode_together(frames: Iterable[FrameInput], crew: Crew) -> Iterator[Iterable[bytes]]:
+def _encode_together(frames: Iterable[FrameInput], crew: Crew) -> Iterator[Iterable[Piece]]:
     """Yield the chunks of frames, each coded by all members; they are to be taken one by one."""
     for frame in frames:
         crew.everywhere(OpenFrame(frame))
@@ -229,7 +231,7 @@ def decoded_copies(plan: SavePlan, arrays: Mapping[str, DecodedArray]) -> dict[s
     return decoded
 
 
-def encode_unchained(plan: SavePlan) -> Iterator[Iterator[bytes]]:
+def encode_unchained(plan: SavePlan) -> Iterator[Iterator[Piece]]:
     """Yield the chunks of each frame, without decoded arrays: no delta will need them."""
     for frame in plan.frames:
         content = _content([plan.candidates[index] for index in frame.arrays])

@@ -50,6 +50,7 @@ from ...container.source import FileSource
 from ...element_table import ELEMENT_TYPES, ElementType
 from ...element_types import Array
 from ...entropy.numbers import zigzag
+from ...entropy.stream_writer import Piece
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError, warn
 from ...frame import planes
 from ...frame.content import MAX_SHARED_COMPONENTS, SUM_MASK, Content, array_sum, sum_change_of
@@ -498,7 +499,7 @@ class HashedStep:
     places: Places = field(default_factory=Places)  # where new arrays lie in the file of values
     heartbeat: Callable[[], None] = lambda: None  # called again and again while arrays are coded
 
-    def encode(self, plan: SavePlan) -> Iterator[tuple[Iterator[bytes], list[Candidate]]]:
+    def encode(self, plan: SavePlan) -> Iterator[tuple[Iterator[Piece], list[Candidate]]]:
         """Yield the chunks of each frame of a plan, and its arrays.
 
         Their hashes are there once all chunks have been taken.
@@ -511,7 +512,7 @@ class HashedStep:
             self.heartbeat()
             self._copy(plan.candidates[index], self.arrays[plan.candidates[source].name])
 
-    def _frame(self, frame: FramePlan, arrays: Sequence[Candidate]) -> Iterator[bytes]:
+    def _frame(self, frame: FramePlan, arrays: Sequence[Candidate]) -> Iterator[Piece]:
         c = arrays[0]
         several = c.bits.size > MAX_BLOCK_COMPONENTS
         few = c.bits.size > MAX_SHARED_COMPONENTS and self._share(c) <= _MAX_SHARE_OF_ONE_BLOCK
@@ -523,7 +524,7 @@ class HashedStep:
         found = self.changes.get(c.name)
         return 1.0 if found is None else float(found.mean())
 
-    def _at_once(self, frame: FramePlan, arrays: Sequence[Candidate]) -> Iterator[bytes]:
+    def _at_once(self, frame: FramePlan, arrays: Sequence[Candidate]) -> Iterator[Piece]:
         """Code arrays of one block together, from copies of them and of the parent's."""
         copies = [c.bits.copy() for c in arrays]
         known = [self._known(c) for c in arrays]
@@ -554,12 +555,12 @@ class HashedStep:
                 before[start * length : stop * length] = self.parent.read(name, range(start, stop))
         return before
 
-    def _by_block(self, c: Candidate) -> Iterator[bytes]:
+    def _by_block(self, c: Candidate) -> Iterator[Piece]:
         """Code an array without the parent's, block by block."""
         coder = FrameCoder(Content(c.bits, c.kind, (c.shape,)), Lossless())
         offset, found, total = self._place(c), [], 0
 
-        def blocks() -> Iterator[tuple[bytes, int]]:
+        def blocks() -> Iterator[tuple[list[Piece], int]]:
             nonlocal total
             for part in coder.parts:
                 self.heartbeat()
@@ -568,12 +569,12 @@ class HashedStep:
                 self.write(offset + part.start * own.itemsize, own)
                 pieces, block_sum = planes.write_block(own, None, c.kind, first)
                 total += block_sum
-                yield b"".join(pieces), block_sum
+                yield pieces, block_sum
 
         yield from coder.join(blocks())
         self.arrays[c.name] = HashedArray(c.kind, c.shape, offset, total & SUM_MASK, np.concatenate(found))
 
-    def _changed(self, c: Candidate) -> Iterator[bytes]:
+    def _changed(self, c: Candidate) -> Iterator[Piece]:
         """Code an array against the parent's, of which only segments that changed are read."""
         known, length = self._known(c), self.segment // c.bits.itemsize
         if known is None or self.parent is None:
@@ -582,7 +583,7 @@ class HashedStep:
         coder = FrameCoder(Content(c.bits, c.kind, (c.shape,), c.bits), Lossless())
         differ, hashes, total = self.changes[c.name], known.hashes.copy(), known.total
 
-        def blocks() -> Iterator[tuple[bytes, int]]:
+        def blocks() -> Iterator[tuple[list[Piece], int]]:
             nonlocal total
             before = total  # the sum of the parent's array goes on
             for part in coder.parts:
@@ -599,14 +600,14 @@ class HashedStep:
 
     def _block(
         self, c: Candidate, known: HashedArray, part: slice, differ: Array, hashes: Array
-    ) -> tuple[bytes, int]:
+    ) -> tuple[list[Piece], int]:
         """Return a block, and what it changes of the array sum; put the new hashes in place."""
         length, word = self.segment // c.bits.itemsize, part.start * c.kind.size // 8
         size = min(part.stop, c.bits.size) - part.start
         whole = float(differ.mean()) > _MAX_SHARE
         chosen = np.arange(differ.size) if whole else np.flatnonzero(differ)
         if not chosen.size:
-            return b"".join(planes.write_codes(size, c.kind, chosen, np.empty(0, c.kind.bits))), 0
+            return planes.write_codes(size, c.kind, chosen, np.empty(0, c.kind.bits)), 0
         bits, first = c.bits[part], part.start // length
         runs = [slice(start * length, stop * length) for start, stop in runs_of(chosen.tolist())]
         own = bits.copy() if whole else np.concatenate([bits[run] for run in runs])
@@ -619,12 +620,12 @@ class HashedStep:
             written += count
         if whole:
             pieces, total = planes.write_block(own, before, c.kind, word)
-            return b"".join(pieces), total - array_sum(before, word)
+            return pieces, total - array_sum(before, word)
         at = np.flatnonzero(own != before)
         new, old = own.take(at), before.take(at)
         places = chosen.take(at // length) * length + at % length
         pieces = planes.write_codes(size, c.kind, places, zigzag(new, old, c.kind.is_float))
-        return b"".join(pieces), sum_change_of(new, old, places, word)
+        return pieces, sum_change_of(new, old, places, word)
 
     def _read(self, name: str, segments: Array) -> Array:
         if self.parent is None:
@@ -750,7 +751,7 @@ class HashReference(Reference):
         plan: SavePlan,
         latest: Latest | None,
         effort: Effort,  # noqa: ARG002 - nothing is tried for lossless frames
-    ) -> Iterator[tuple[Iterator[bytes], dict[str, DecodedArray]]]:
+    ) -> Iterator[tuple[Iterator[Piece], dict[str, DecodedArray]]]:
         """Yield the chunks of each frame, and its arrays by name: nothing is lost of them."""
         parent = None  # what the arrays of the latest checkpoint are read from, if it has any
         if latest is not None and plan.parent is not None and latest.arrays:

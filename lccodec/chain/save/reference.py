@@ -28,6 +28,7 @@ import numpy as np
 from ...constants import EXACT_NAME
 from ...container.manifest import Manifest
 from ...element_types import Array
+from ...entropy.stream_writer import Piece
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError, warn
 from ...frame.content import MAX_SHARED_COMPONENTS
 from ...frame.encode import Effort
@@ -83,7 +84,7 @@ class Reference(ABC):
     @abstractmethod
     def encode(
         self, plan: SavePlan, latest: Latest | None, effort: Effort
-    ) -> Iterator[tuple[Iterable[bytes], dict[str, DecodedArray]]]:
+    ) -> Iterator[tuple[Iterable[Piece], dict[str, DecodedArray]]]:
         """Yield the chunks of each frame, and its arrays by name as they are restored."""
 
     def copies(self, plan: SavePlan, arrays: Mapping[str, DecodedArray]) -> dict[str, DecodedArray]:  # noqa: ARG002
@@ -337,7 +338,7 @@ class ValueReference(Reference):
 
     def encode(
         self, plan: SavePlan, latest: Latest | None, effort: Effort
-    ) -> Iterator[tuple[Iterable[bytes], dict[str, DecodedArray]]]:
+    ) -> Iterator[tuple[Iterable[Piece], dict[str, DecodedArray]]]:
         """Yield the chunks of each frame, and its decoded arrays by name.
 
         They take the memory of the arrays before.

@@ -17,6 +17,7 @@ from ...container.scalars import metadata_strings
 from ...container.source import BytesSource
 from ...container.system import checked_path
 from ...container.tree import Flat, flatten
+from ...entropy.stream_writer import Piece
 from ...errors import ArgumentError, StorageError
 from ...policy.copies import mark_copies
 from ...policy.policy import Policy
@@ -130,7 +131,7 @@ def coded(
     return _in_memory(manifest, (chunks for chunks, _ in coded))
 
 
-def _in_memory(manifest: Manifest, frames: Iterable[Iterable[bytes]]) -> bytes:
+def _in_memory(manifest: Manifest, frames: Iterable[Iterable[Piece]]) -> bytes:
     """Return the bytes of a checkpoint file, given its manifest without frames and its frames."""
     joined = [b"".join(chunks) for chunks in frames]
     return to_bytes(joined, replace(manifest, frames=tuple(hashed(frame)[0] for frame in joined)))

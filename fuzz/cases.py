@@ -1,27 +1,17 @@
-"""Both forms of the loops make the same of arrays: ``python fuzz/both_forms.py [--seconds N]``.
+"""Cases of both forms of the loops: an array, its reference and a quantizer, from a seed.
 
-A case is an array, its reference, a quantizer and an effort, made from a seed. It is encoded and
-decoded by the NumPy forms and by the compiled ones. Then bytes of the frame are changed, and both
-must decode it to the same, or refuse it by the same rule. The exit status is 1 where they differ;
-the seed of that case is printed.
+An array may be larger than a piece. After it, bytes of its frame are changed.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-import sys
-import time
-import warnings
+import random
 from collections.abc import Callable
-from typing import Any, Final
-
-os.environ["LCCODEC_KERNELS"] = "numba"
+from typing import Final
 
 import numpy as np
 import target_frame
 from mutation import mutate
-from target_forms import numpy_forms
 
 import lccodec
 from lccodec.element_types import ELEMENT_TYPES, Array, from_components, unwork
@@ -37,10 +27,45 @@ _FLOATS: Final = ("float16", "bfloat16", "float32", "float32", "float32", "float
 _OTHERS: Final = ("uint8", "int16", "int32", "int64", "bool")
 _LARGE: Final = 0.02  # share of the cases that are larger than a piece
 _BROKEN: Final = 3  # of each frame
-_EVERY: Final = 1000
 
 
-def shape_of(rng: np.random.Generator) -> tuple[int, ...]:
+@np.errstate(all="ignore")
+def outcome(seed: int) -> bytes:
+    """Return what a case comes to: its frame, the decoded array, and what broken frames come to."""
+    rng = np.random.default_rng(seed)
+    name = str(rng.choice(_FLOATS if rng.random() < 0.9 else _OTHERS))
+    kind = next(kind for kind in ELEMENT_TYPES if kind.name == name)
+    shape = _shape_of(rng)
+    bits = _components_of(name, int(np.prod(shape, dtype=np.int64)), rng)
+    array = from_components(bits, kind, shape, "bits")
+    reference = None
+    if rng.random() < 0.7:
+        reference = from_components(_reference_of(name, bits, rng), kind, shape, "bits")
+    quantizer = _quantizer_of(bits, name, rng)
+    effort = "high" if rng.random() < 0.1 else "normal"
+    frame = lccodec.encode(array, quantizer, reference, effort=effort)
+
+    def decode(stored: bytes) -> bytes:
+        out = reference.copy() if reference is not None and seed % 2 else None
+        base = reference if out is None else out
+        return lccodec.decode(stored, base, out, dtype="bits").tobytes()
+
+    found = [frame, decode(frame)]
+    if array.nbytes > 1 << 16:
+        return b"".join(found)
+    rest = random.Random(seed)
+    for _ in range(_BROKEN):
+        broken = target_frame.sealed(mutate(frame, [frame], target_frame.TOKENS, rest))
+        try:
+            header = checked_header(broken)
+            if header.kind is kind and header.shapes == (shape,) and not header.run:
+                found.append(decode(broken))
+        except LccodecError as error:
+            found.append(f"{type(error).__name__} {getattr(error, 'rule', '')}".encode())
+    return b"".join(found)
+
+
+def _shape_of(rng: np.random.Generator) -> tuple[int, ...]:
     """Return a shape of up to four axes; many are small, a few larger than a piece."""
     if rng.random() < _LARGE:
         return ((1 << 17) + int(rng.integers(0, 1 << 17)),) if rng.random() < 0.6 else (70, 60, 50)
@@ -49,7 +74,7 @@ def shape_of(rng: np.random.Generator) -> tuple[int, ...]:
     return tuple(int(n) for n in rng.integers(0 if rng.random() < 0.05 else 1, most + 1, axes))
 
 
-def components_of(name: str, size: int, rng: np.random.Generator) -> Array:
+def _components_of(name: str, size: int, rng: np.random.Generator) -> Array:
     """Return components: ordinary numbers, with some of any pattern."""
     kind = next(kind for kind in ELEMENT_TYPES if kind.name == name)
     count = size * kind.components
@@ -75,13 +100,13 @@ def components_of(name: str, size: int, rng: np.random.Generator) -> Array:
     return np.where(special, odd, bits)
 
 
-def reference_of(name: str, bits: Array, rng: np.random.Generator) -> Array:
+def _reference_of(name: str, bits: Array, rng: np.random.Generator) -> Array:
     """Return components that differ from others in a little, a few, all, or nothing."""
     kind = next(kind for kind in ELEMENT_TYPES if kind.name == name)
     how = rng.integers(0, 6)
     if how == 0 or not kind.is_float:
         return np.where(
-            rng.random(bits.size) < rng.random(), bits, components_of(name, bits.size, rng)[: bits.size]
+            rng.random(bits.size) < rng.random(), bits, _components_of(name, bits.size, rng)[: bits.size]
         )
     if how == 1:
         return bits.copy()
@@ -94,7 +119,7 @@ def reference_of(name: str, bits: Array, rng: np.random.Generator) -> Array:
         return unwork(near.astype(kind.work), kind)
 
 
-def quantizer_of(bits: Array, name: str, rng: np.random.Generator) -> Quantizer | str:
+def _quantizer_of(bits: Array, name: str, rng: np.random.Generator) -> Quantizer | str:
     """Return a quantizer for an array."""
     kind = next(kind for kind in ELEMENT_TYPES if kind.name == name)
     step = float(10.0 ** rng.integers(-6, 3)) * float(rng.uniform(0.5, 2))
@@ -116,94 +141,10 @@ def quantizer_of(bits: Array, name: str, rng: np.random.Generator) -> Quantizer 
         lambda: "lossless",
     ]
     if kind.is_float and kind.components == 1 and bits.size and rng.random() < 0.15:
-        moment = components_of("float32", bits.size, rng) & np.uint32(
+        moment = _components_of("float32", bits.size, rng) & np.uint32(
             0x7FFFFFFF if rng.random() < 0.7 else 0xFFFFFFFF
         )
         of = next(kind for kind in ELEMENT_TYPES if kind.name == "float32")
         then = lccodec.UniformDeadzone(share=float(rng.uniform(0.01, 0.6)))
         return weighted(then, moment, of, float(10.0 ** rng.integers(-8, 2)))
     return makers[int(rng.integers(0, len(makers)))]()
-
-
-def outcome(call: Callable[[], Any]) -> bytes | str:
-    """Return what a call returns, as bytes, or the error that it raises."""
-    try:
-        found = call()
-    except LccodecError as error:
-        return f"{type(error).__name__} {getattr(error, 'rule', '')}"
-    return found if isinstance(found, bytes) else found.tobytes()
-
-
-def both(call: Callable[[], Any], what: str) -> bytes | str:
-    """Return what both forms make of a call; raise if they differ."""
-    compiled = outcome(call)
-    with numpy_forms():
-        plain = outcome(call)
-    if compiled != plain:
-        raise AssertionError(f"the forms differ in {what}: {compiled[:60]!r} and {plain[:60]!r}")
-    return plain
-
-
-def check(seed: int) -> None:
-    """Make a case and compare the forms; raise if they differ."""
-    rng = np.random.default_rng(seed)
-    name = str(rng.choice(_FLOATS if rng.random() < 0.9 else _OTHERS))
-    kind = next(kind for kind in ELEMENT_TYPES if kind.name == name)
-    shape = shape_of(rng)
-    bits = components_of(name, int(np.prod(shape, dtype=np.int64)), rng)
-    array = from_components(bits, kind, shape, "bits")
-    reference = None
-    if rng.random() < 0.7:
-        reference = from_components(reference_of(name, bits, rng), kind, shape, "bits")
-    quantizer = quantizer_of(bits, name, rng)
-    effort = "high" if rng.random() < 0.1 else "normal"
-    frame = both(
-        lambda: lccodec.encode(array, quantizer, reference, effort=effort), f"the frame by {quantizer}"
-    )
-    if isinstance(frame, str):
-        return
-
-    def decode(stored: bytes) -> bytes:
-        out = reference.copy() if reference is not None and seed % 2 else None
-        base = reference if out is None else out
-        return lccodec.decode(stored, base, out, dtype="bits").tobytes()
-
-    both(lambda: decode(frame), "the array")
-    if array.nbytes > 1 << 16:
-        return
-    import random
-
-    rest = random.Random(seed)
-    for _ in range(_BROKEN):
-        broken = target_frame.sealed(mutate(frame, [frame], target_frame.TOKENS, rest))
-        try:
-            header = checked_header(broken)
-        except LccodecError:
-            continue
-        if header.kind is kind and header.shapes == (shape,) and not header.run:
-            both(lambda broken=broken: decode(broken), "a broken frame")
-
-
-def main() -> int:
-    """Compare until the time is over; return 1 if the forms differ."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--seed", type=int, default=0, help="of the first case")
-    arguments = parser.parse_args()
-    warnings.simplefilter("ignore")
-    end, seed = time.monotonic() + arguments.seconds, arguments.seed
-    while time.monotonic() < end:
-        try:
-            check(seed)
-        except Exception:
-            print(f"seed {seed}", flush=True)
-            raise
-        seed += 1
-        if (seed - arguments.seed) % _EVERY == 0:
-            print(f"{seed - arguments.seed} cases", flush=True)
-    print(f"{seed - arguments.seed} cases, no difference")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
