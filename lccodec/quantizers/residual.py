@@ -264,10 +264,9 @@ class Residual:
             starts = [each.start for each in stretches(ends[0], _SAMPLE_STRETCHES, _STRETCH_COMPONENTS)]
             parts = [slice(start, min(start + count, ends[0])) for start in starts or [0]]
             ends = list(accumulate(part.stop - part.start for part in parts))
-            bits, reference = (
-                None if whole is None else np.concatenate([whole[part] for part in parts])
-                for whole in (self.bits, self.reference)
-            )
+            bits, reference = np.concatenate([self.bits[part] for part in parts]), None
+            if self.reference is not None:
+                reference = np.concatenate([self.reference[part] for part in parts])
             d = difference(bits, reference, self.kind, self.ordered)
             if self.exact is not None:
                 d[np.concatenate([self.exact[part] for part in parts])] = np.nan

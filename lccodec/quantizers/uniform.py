@@ -197,7 +197,8 @@ def _edges(batch: Residual, share: float) -> Array:
     below, above = edges * (1 - margin), edges * (1 + margin)
     with_them = _counts(size >= below[owner], owner, batch.arrays)
     without = _counts(size > above[owner], owner, batch.arrays)
-    return np.where(with_them * without > wanted**2, above, below)
+    nearer: Array = np.where(with_them * without > wanted**2, above, below)
+    return nearer
 
 
 def _counts(marked: Array, owner: Array, arrays: int) -> Array:
