@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
@@ -249,6 +250,31 @@ class Residual:
             return
         for part in stretches(self.bits.size, _SAMPLE_STRETCHES, _STRETCH_COMPONENTS):
             yield self._differences(part.start, most or _STRETCH_COMPONENTS, copy=True), 0
+
+    def sampled(self, most: int | None = None) -> tuple[Array, Owner, list[int], int]:
+        """Return all of `sample` at once: what is finite, its owner, where each stretch ends.
+
+        And how many differences were looked at.
+        """
+        ends = [self.bits.size]
+        if self.arrays > 1:
+            d = self._differences(0, PIECE, copy=False)
+        else:
+            count = most or _STRETCH_COMPONENTS
+            starts = [each.start for each in stretches(ends[0], _SAMPLE_STRETCHES, _STRETCH_COMPONENTS)]
+            parts = [slice(start, min(start + count, ends[0])) for start in starts or [0]]
+            ends = list(accumulate(part.stop - part.start for part in parts))
+            bits, reference = np.concatenate([self.bits[part] for part in parts]), None
+            if self.reference is not None:
+                reference = np.concatenate([self.reference[part] for part in parts])
+            d = difference(bits, reference, self.kind, self.ordered)
+            if self.exact is not None:
+                d[np.concatenate([self.exact[part] for part in parts])] = np.nan
+        kept, owner = np.isfinite(d), self.owner()
+        if not kept.all():
+            ends = np.cumsum(kept)[np.array(ends) - 1].tolist()
+            d, owner = d[kept], owner if isinstance(owner, int) else owner[kept]
+        return d, owner, ends, kept.size
 
     def operands(self, start: int, copy: bool = False, count: int = PIECE) -> tuple[Array, Array]:
         """Return two arrays whose differences are those of a piece; see `Zone.marked`."""

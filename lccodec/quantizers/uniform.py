@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -20,7 +21,7 @@ from ..parallel import PIECE
 from .base import Quantizer
 from .grid import DEAD_ZONE, MAX_GAIN, Grid, fit_grid
 from .guarantee import Guarantee
-from .residual import Residual, array_sums, finite, root_mean_square
+from .residual import Owner, Residual, array_sums, root_mean_square
 
 _SIZES: Final = ("step", "max_error", "relative_step", "share")
 
@@ -170,16 +171,11 @@ def _edges(batch: Residual, share: float) -> Array:
 
     It is estimated on a sample; 0 for an array of which nothing moved.
     """
-    sizes, owners = [np.empty(0, batch.kind.work)], [np.empty(0, np.int64)]
     enough = None if batch.arrays > 1 or batch.bits.size <= PIECE else _SIZED_COMPONENTS
-    for sampled, sampled_owner in batch.sample(enough):
-        d, owner = finite(sampled, sampled_owner)
-        moved = d != 0
-        sizes.append(np.abs(d[moved]))
-        if not isinstance(owner, int):
-            owners.append(owner[moved])
-    size = np.concatenate(sizes)
-    owner = np.concatenate(owners) if batch.arrays > 1 else np.zeros(1, np.int64)
+    d, found, *_ = batch.sampled(enough)
+    moved = d != 0
+    size = np.abs(d[moved])
+    owner = np.zeros(1, np.int64) if isinstance(found, int) else found[moved]
     count = _counts(size, owner, batch.arrays)
     wanted = np.maximum(share * count, 1)
     # Patterns are in the order of sizes. So the array and the upper half of a pattern make one key.
@@ -201,7 +197,8 @@ def _edges(batch: Residual, share: float) -> Array:
     below, above = edges * (1 - margin), edges * (1 + margin)
     with_them = _counts(size >= below[owner], owner, batch.arrays)
     without = _counts(size > above[owner], owner, batch.arrays)
-    return np.where(with_them * without > wanted**2, above, below)
+    nearer: Array = np.where(with_them * without > wanted**2, above, below)
+    return nearer
 
 
 def _counts(marked: Array, owner: Array, arrays: int) -> Array:
@@ -213,21 +210,28 @@ def _counts(marked: Array, owner: Array, arrays: int) -> Array:
 
 def root_mean_squares(batch: Residual) -> Array:
     """Return the root mean square of each array's finite differences, by a sample."""
-    squares, seen, largest = np.zeros(batch.arrays), 0, 0.0
-    for sampled, sampled_owner in batch.sample():
-        seen += sampled.size
-        d, owner = finite(sampled, sampled_owner)
-        with np.errstate(over="ignore"):  # fit_grid stores an array with an infinite step exactly
-            square = np.square(d, dtype=np.float64)
-            squares += array_sums(square, owner, batch.arrays)
-        largest = max(largest, float(square.max(initial=0)))
+    d, owner, ends, seen = batch.sampled()
+    with np.errstate(over="ignore"):  # fit_grid stores an array with an infinite step exactly
+        square = np.square(d, dtype=np.float64)
+        squares = _stretch_sums(square, owner, ends, batch.arrays)
+    largest = float(square.max(initial=0))
     if batch.arrays > 1:
         return np.sqrt(squares / batch.sizes)
     if largest > _OUTLIER_SQUARE_SHARE * squares[0] or math.isinf(squares[0]):
-        near = _rms_of_most(np.concatenate([finite(d, 0)[0] for d, _ in batch.sample()]))
+        near = _rms_of_most(d)
         if near is not None:
             return np.array([near])
     return np.sqrt(squares / max(seen, 1))
+
+
+def _stretch_sums(values: Array, owner: Owner, ends: list[int], arrays: int) -> Array:
+    """Return the sum of the values of each array, float64; of one array, stretch by stretch."""
+    if not isinstance(owner, int):
+        return array_sums(values, owner, arrays)
+    total = np.zeros(1)
+    for start, end in pairwise([0, *ends]):
+        total += np.add.reduce(values[start:end], dtype=np.float64)
+    return total
 
 
 def spreads(batch: Residual) -> Array:
@@ -236,14 +240,13 @@ def spreads(batch: Residual) -> Array:
     Scales of normalization layers lie around 1. What a run has learned is how far from 1. An array
     of equal values has the root mean square of the values.
     """
-    sums, counts, seen = (np.zeros(batch.arrays) for _ in range(3))
     sizes = root_mean_squares(batch)
+    values, owner, ends, size = batch.sampled()
+    several = not isinstance(owner, int)
+    counts = np.bincount(owner, minlength=batch.arrays) if several else np.array([values.size])
+    seen = batch.sizes if several else size
     with np.errstate(over="ignore", invalid="ignore"):
-        for sampled, sampled_owner in batch.sample():
-            values, owner = finite(sampled, sampled_owner)
-            sums += array_sums(values, owner, batch.arrays)
-            counts += values.size if isinstance(owner, int) else np.bincount(owner, minlength=batch.arrays)
-            seen += sampled.size if isinstance(sampled_owner, int) else batch.sizes
+        sums = _stretch_sums(values, owner, ends, batch.arrays)
         of_means = np.square(sums / np.maximum(counts, 1)) * counts / np.maximum(seen, 1)
         around = np.sqrt(np.square(sizes) - of_means)
     found: Array = np.where(around > 0, around, sizes)
