@@ -267,12 +267,25 @@ class CheckpointReader:
 
     def _open(self) -> None:
         """Read and verify all but the payload."""
-        self.trailer = _read_trailer(self.source, self.name)
-        self.root = self.trailer.root
-        self.manifest = self._read_manifest(self.source)
-        lengths = (entry.stored for entry in self.manifest.frames)
-        self._offsets = list(itertools.accumulate(lengths, initial=PAYLOAD_OFFSET))
-        self.source.opened(self.root, self._is_covered)
+        source = self.source
+        trailer = self.trailer = _read_trailer(source, self.name)
+        self.root = trailer.root
+        head = source.read(0, PAYLOAD_OFFSET)
+        tail = source.read(trailer.manifest_offset, trailer.manifest_length + TRAILER_SIZE)
+        if root_of(head, tail[:-ROOT_SIZE]) != trailer.root:
+            raise ChecksumError("LCC-TRL-05", self.name, "the bytes around the payload do not match the root")
+        where = f"{self.name}: manifest"
+        manifest = self.manifest = parse_manifest(tail[:-TRAILER_SIZE], where)
+        if manifest.minor != trailer.minor:
+            raise FormatError("LCC-MAN-09", f"{where}: lccodec", "not the same version as in the trailer")
+        self._offsets = [PAYLOAD_OFFSET]  # of each frame, and the end of the last
+        for entry in manifest.frames:
+            self._offsets.append(self._offsets[-1] + entry.length + entry.table)
+        length, declared = self._offsets[-1] - PAYLOAD_OFFSET, trailer.payload_length
+        if length != declared:
+            message = f"{length} bytes of frames in a payload of {declared} bytes"
+            raise FormatError("LCC-MAN-05", f"{where}: frames", message)
+        source.opened(self.root, self._is_covered)
 
     def _ask_again(self, offset: int, size: int, read: Callable[[], T]) -> T:
         """Return what `read` makes of a range, which it checks.
@@ -301,14 +314,17 @@ class CheckpointReader:
         second time while it is decoded. Without `verify`, any frame is read while it is decoded,
         and somebody else must verify it.
         """
-        entry = self._entry(index)
-        stretch = Stretch(self._read_slice, self._offsets[index], entry.length)
+        length, offset = self._entry(index).length, self._offsets[index]
         if not verify:
-            return stretch
-        twice = entry.length > _MAX_WHOLE_BYTES and not self.source.far
+            return Stretch(self._read_slice, offset, length)
+        twice = length > _MAX_WHOLE_BYTES and not self.source.far
 
         def read() -> Stored:
-            data: Stored = stretch if twice else stretch[:]
+            data: Stored
+            if twice:
+                data = Stretch(self._read_slice, offset, length)
+            else:
+                data = memoryview(self.source.read(offset, length))
             self._verify(index, data, threads)
             return data
 
@@ -513,22 +529,6 @@ class CheckpointReader:
 
     def _read_slice(self, part: slice) -> bytes:
         return self.source.read(part.start, part.stop - part.start)
-
-    def _read_manifest(self, source: Source) -> Manifest:
-        trailer = self.trailer
-        head = source.read(0, PAYLOAD_OFFSET)
-        tail = source.read(trailer.manifest_offset, trailer.manifest_length + TRAILER_SIZE)
-        if root_of(head, tail[:-ROOT_SIZE]) != trailer.root:
-            raise ChecksumError("LCC-TRL-05", self.name, "the bytes around the payload do not match the root")
-        where = f"{self.name}: manifest"
-        manifest = parse_manifest(tail[:-TRAILER_SIZE], where)
-        if manifest.minor != trailer.minor:
-            raise FormatError("LCC-MAN-09", f"{where}: lccodec", "not the same version as in the trailer")
-        if manifest.payload_length != trailer.payload_length:
-            length, declared = manifest.payload_length, trailer.payload_length
-            message = f"{length} bytes of frames in a payload of {declared} bytes"
-            raise FormatError("LCC-MAN-05", f"{where}: frames", message)
-        return manifest
 
 
 def open_checkpoint(path: StrPath) -> CheckpointReader:

@@ -399,7 +399,9 @@ class Manifest:
     @property
     def parents(self) -> tuple[Parent, ...]:
         """The checkpoints that this one is taken against, the earlier one first."""
-        return tuple(parent for parent in (self.parent, self.later) if parent is not None)
+        if self.parent is None:
+            return ()
+        return (self.parent,) if self.later is None else (self.parent, self.later)
 
     @property
     def span(self) -> tuple[int, int]:

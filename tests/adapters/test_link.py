@@ -11,7 +11,6 @@ import pytest
 import lccodec
 from lccodec.adapters.chains import ChainOptions
 from lccodec.adapters.link import chain_step, open_linked, open_named
-from lccodec.container.checkpoint import CheckpointWriter
 from lccodec.errors import ArgumentError, ChainError, FormatError, StorageError
 from lccodec.policy.roles import Assignment
 
@@ -168,7 +167,7 @@ def test_a_state_that_only_the_exact_file_has_gets_its_link(tmp_path):
     with lccodec.Chain(tmp_path / "chain", "lc-2", newest="exact") as chain:
         save_linked({"weight": weights[0]}, tmp_path / "0.lcc.h5", {}, chain)
         with (
-            mock.patch.object(CheckpointWriter, "write_frame", side_effect=full),
+            mock.patch("lccodec.chain.save.reference.encode_plan", side_effect=full),
             pytest.warns(lccodec.LccodecWarning, match="step 1 is saved, but only in the exact file"),
         ):
             save_linked({"weight": weights[1]}, tmp_path / "1.lcc.h5", {}, chain)

@@ -11,7 +11,6 @@ import lccodec
 from lccodec import ArgumentError, Keep, LccodecError, StorageError
 from lccodec.adapters.link import open_linked
 from lccodec.adapters.named import chains_below, named_steps, prune_named, prune_together
-from lccodec.container.checkpoint import CheckpointWriter
 
 from ..support.commands import run, run_json
 from ..support.damage import flip
@@ -73,7 +72,7 @@ def test_a_step_that_only_the_exact_file_has_is_named(tmp_path):
             save_linked(state, tmp_path / f"{step}.lcc.h5", {}, chain)
         full = lccodec.StorageError(errno.ENOSPC, "no space", "somewhere")
         with (
-            mock.patch.object(CheckpointWriter, "write_frame", side_effect=full),
+            mock.patch("lccodec.chain.save.reference.encode_plan", side_effect=full),
             pytest.warns(match="only in"),
         ):
             save_linked(STATES[2], tmp_path / "2.lcc.h5", {}, chain)

@@ -142,6 +142,7 @@ class Newest:
 
 _MAX_THREADS: Final = 4  # that hash and write: more are faster than disks
 _MIN_BYTES_OF_THREADS: Final = 1 << 23  # of a file that several threads write
+_MIN_FREED_BYTES: Final = 1 << 20  # of a file whose disk space a thread frees
 
 
 class ExactRoot(NamedTuple):
@@ -194,10 +195,9 @@ def commit_exact(
     before is unchanged, unless the message says that its durability is unknown (LCC-EXA-05).
     """
     # SHA-256, checksums and system calls release the interpreter's lock.
-    many = sum(frame.length for frame in frames) >= _MIN_BYTES_OF_THREADS
-    threads = min(thread_count(0), _MAX_THREADS) if many else 1
-    path = store.path / EXACT_NAME
-    freed = _freed_beside(path) if many else nullcontext()
+    nbytes = sum(frame.length for frame in frames)
+    threads = min(thread_count(0), _MAX_THREADS) if nbytes >= _MIN_BYTES_OF_THREADS else 1
+    freed = _freed_beside(store.path / EXACT_NAME) if nbytes >= _MIN_FREED_BYTES else nullcontext()
     with freed, store.writer(EXACT_NAME, overwrite=True) as writer:
         root = writer.commit(replace(manifest, frames=writer.write_frames(frames, threads)), check)
     return ExactRoot(root, writer.size)

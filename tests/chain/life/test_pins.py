@@ -15,7 +15,6 @@ import pytest
 from lccodec import ArgumentError, Chain, ChainError, Keep, LccodecWarning, StorageError, validate
 from lccodec.chain.life.pins import pin, unpin
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.container.checkpoint import CheckpointWriter
 from lccodec.container.system import SYSTEM
 
 from ...support.commands import run
@@ -112,7 +111,7 @@ def test_an_exact_step_that_only_the_exact_file_has_stays_so(tmp_path: Path) -> 
     with Chain(tmp_path, "balanced") as chain:
         chain.save(0, {"weight": WEIGHTS[0]})
         with (
-            mock.patch.object(CheckpointWriter, "write_frame", side_effect=full),
+            mock.patch("lccodec.chain.save.reference.encode_plan", side_effect=full),
             pytest.warns(LccodecWarning, match="only in the exact file"),
         ):
             chain.save(1, {"weight": WEIGHTS[1]}, exact=True)

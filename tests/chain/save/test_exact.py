@@ -18,6 +18,7 @@ import pytest
 import lccodec
 from lccodec import ArgumentError, Chain, ChainError, DataError, LccodecWarning, StorageError, validate
 from lccodec.chain.read.checkpoint import open_exact_of, open_newest, with_exact
+from lccodec.chain.save import reference
 from lccodec.chain.store.claim import HOLDS
 from lccodec.chain.store.directory import DirectoryStore, describe_exact
 from lccodec.constants import PAYLOAD_OFFSET
@@ -309,12 +310,12 @@ def test_a_step_that_is_lost_with_the_next_save_is_told(chain: Chain) -> None:
 @pytest.mark.parametrize("how", ["", "async"])
 def test_a_history_that_cannot_be_written(chain: Chain, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The state is kept, in the exact file; the next save makes up for it."""
-    real = CheckpointWriter.write_frame
+    real = reference.encode_plan
 
     def full(*_: Any) -> Any:
         raise StorageError(errno.ENOSPC, "no space", "somewhere")
 
-    monkeypatch.setattr(CheckpointWriter, "write_frame", full)
+    monkeypatch.setattr(reference, "encode_plan", full)
     monkeypatch.setattr("lccodec.chain.save.background.find_obstacle", lambda _: "a test")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -327,7 +328,7 @@ def test_a_history_that_cannot_be_written(chain: Chain, how: str, monkeypatch: p
     assert "step 3 is saved, but only in the exact file" in str(caught[-1].message)
     assert chain.steps == [0, 1, 2, 3]
     assert is_exact(chain.restore(), 3)
-    monkeypatch.setattr(CheckpointWriter, "write_frame", real)
+    monkeypatch.setattr(reference, "encode_plan", real)
     chain.save(4, STATES[4])
     assert [chain.info(step).parent for step in (3, 4)] == [2, 3]
     assert validate(chain.directory, deep=True) == []
