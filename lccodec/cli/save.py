@@ -253,7 +253,6 @@ def plan(directory: Path, file: Path, policy: Policy | None, only: tuple[str, ..
     how many bytes it would take, and with which error. Large arrays are estimated by a sample.
     Then what the last save lost, by role.
     """
-    check_suffix(file)
     state, _, known = load_with_roles(file)
     is_chain = directory.is_dir() and DirectoryStore(directory).checkpoints()
     with Chain(directory, policy or (None if is_chain else POLICIES["lossless"])) as chain:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from lccodec.adapters.link import chain_step, write_link
 from lccodec.chain.save.single_file import save_file
+from lccodec.container.system import checked_path
 
 
 def save_linked(state, path, metadata, chain, roles=None, step=None):
@@ -15,7 +16,7 @@ def save_linked(state, path, metadata, chain, roles=None, step=None):
         return
     step = chain_step(step, chain.latest)
     chain.save(step, state, metadata, roles=roles)
-    write_link(chain, step, Path(path))
+    write_link(chain, step, checked_path(path))
 
 
 def pack(folder, chain=None, *, models=()):
