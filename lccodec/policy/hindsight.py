@@ -86,7 +86,7 @@ def end_quantizers(
     result.
     """
     steps, finest = dict[str, float](), dict[object, float]()  # the least of weights of one form
-    weights = [c for c in arrays if c.role == "weight" and _scalable(policy, c) is not None]
+    weights = [c for c in arrays if c.role == "weight" and _is_scalable(policy, c)]
     for c in sorted(weights, key=lambda c: c.step is not None):
         moved = [*movements.get(c.name, ()), _own_movement(c)]
         typical, form = _typical(moved), (c.kind, c.shape)
@@ -179,7 +179,7 @@ def between_quantizers(
                 most = (_MOST_PERSISTENT_MOMENTS if persists else _MOST_MOMENTS) * distance(c, None)
             off = distance(c, c.reference)
             fits = off <= most and math.isfinite(off)
-            if not fits and _scalable(policy, c) is not None:
+            if not fits and _is_scalable(policy, c):
                 if c.role == "weight" and length > 0:
                     found[c.name] = UniformDeadzone(step=_END_STEP * policy.width * length)
                 elif c.role == "first_moment" and not persists:
@@ -229,11 +229,10 @@ def _lengths(movements: Sequence[float], number: int) -> tuple[float, float]:
     return length, most
 
 
-def _scalable(policy: Policy, c: Candidate) -> Quantizer | None:
+def _is_scalable(policy: Policy, c: Candidate) -> bool:
     quantizer = policy.choose(c.name, c.role, c.kind, c.elements)
-    if not quantizer.lossy or quantizer.scaled(2.0) is quantizer or between_quantizer(promised(policy, c)):
-        return None
-    return quantizer
+    is_scalable = quantizer.lossy and quantizer.scaled(2.0) is not quantizer
+    return is_scalable and between_quantizer(promised(policy, c)) is None
 
 
 def distance(c: Candidate, reference: Array | None) -> float:

@@ -195,11 +195,10 @@ class Groups:
         if latest is None:
             return DeltaBase(None, None, is_end=True, is_keyframe=True)
         since = group.low if group and group.count else None
+        too_deep = latest.deltas >= self._every
         if group is None or (group.count + 1 < self._size and not (closes and group.count)):
-            too_deep = latest.deltas >= self._every
             return DeltaBase(latest, latest, is_end=too_deep, is_keyframe=too_deep, since=since)
         if self._is_resting or group.strays:
-            too_deep = latest.deltas >= self._every
             return DeltaBase(latest, latest, is_end=True, is_keyframe=too_deep)
         # Depths count to the last step before the end that follows on this one, if one does.
         if group.low.deltas + (1 if closes else self._size) > self._every:
@@ -249,11 +248,8 @@ class Groups:
         """Return what a save is coded against: its arrays may be overwritten."""
         if base.is_end:
             self._open = None
-        return (
-            base.reference
-            if base.reference is None or base.reference is base.latest
-            else _copied(base.reference)
-        )
+        known = base.reference
+        return known if known is None or known is base.latest else _copied(known)
 
     def quantizers(
         self, base: DeltaBase, policy: Policy, arrays: Sequence[Candidate]
@@ -304,7 +300,7 @@ class Groups:
             except StopIteration as done:
                 self._settling = None
                 self._pays[self._waiting.popleft().high] = done.value
-                self._pays = {end: pays for end, pays in self._pays.items() if end in self._made}
+                self._pays = {step: pays for step, pays in self._pays.items() if step in self._made}
             except Exception as error:  # whatever it is: the save is done
                 self._settling = None
                 self._waiting.popleft()
@@ -344,12 +340,9 @@ def settle(
         group = _open(store, low, high, ends, files)
         if group is None:
             return True
-        for _ in group.place():
-            yield
-        for _ in group.compare():
-            yield
-        for _ in group.code():
-            yield
+        yield from group.place()
+        yield from group.compare()
+        yield from group.code()
         while group.write_last():
             yield
         return group.pays
