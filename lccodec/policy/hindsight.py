@@ -142,7 +142,7 @@ def strays(paths: Iterable[Sequence[Array]]) -> bool:
     along, squares, across = (sum(column) for column in zip(*products, strict=True))
     off = float(squares - np.square(along).sum() / across) if across > 0 else float(squares)
     if all(ways.values()):
-        small, others = (sum(column) for column in (ways[True], ways[False]))
+        small, others = (np.sum(ways[is_small], axis=0) for is_small in (True, False))
         is_straight = small[-3] > _STRAIGHT * small[-2] and small[-1] >= _ENOUGH
         if is_straight and (small[:-2] / small[-3] - others[:-2] / others[-3]).max() > _AHEAD:
             return True

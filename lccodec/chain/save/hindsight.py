@@ -510,10 +510,10 @@ class HindsightGroup:
         first, last = self.low.manifest.step or 0, self.high.manifest.step or 0
         for step in self.between:
             # Where no weight moves, time decides.
-            products = along[step.step]
-            part = products[0] / across[0] if across[0] > 0 else (step.step - first) / (last - first)
+            way = along[step.step]
+            part = way[0] / across[0] if across[0] > 0 else (step.step - first) / (last - first)
             if across[1] * heard[0] > _LEAST_OF_COLUMNS * across[0] * heard[1] > 0:
-                part = max(part, min(products[1] / across[1], part + _MOST_AHEAD, 1.0))
+                part = max(part, min(way[1] / across[1], part + _MOST_AHEAD, 1.0))
             step.weight = min(max(round(256 * part), 0), MAX_WEIGHT) if math.isfinite(part) else 128
 
     def _some_weights(self) -> list[list[str]]:
