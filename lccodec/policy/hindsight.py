@@ -64,6 +64,14 @@ _MOST_OWN_MOVEMENTS: Final = 2.5  # of the step's own interval
 _MOST_WALKS: Final = 1.35
 _MOST_TURNED: Final = 1.35  # of the middle half of a whole group
 _RESTART: Final = 2.0  # of one movement to that before
+
+#: Small arrays, when they tell of a young run: how straight they go (a walk has 1), how far they
+#: are ahead of the others, in parts of the whole way, and of how many elements that is known.
+_SMALL: Final = 256  # elements
+_STRAIGHT: Final = 1.5
+_AHEAD: Final = 0.08
+_ENOUGH: Final = 64
+
 _LOST: Final = 0.75  # movements: what the step and both ends have lost already
 
 #: What a first moment may be off, in its root mean squares. Another one is off by the root of 2.
@@ -86,7 +94,7 @@ def end_quantizers(
     result.
     """
     steps, finest = dict[str, float](), dict[object, float]()  # the least of weights of one form
-    weights = [c for c in arrays if c.role == "weight" and _scalable(policy, c) is not None]
+    weights = [c for c in arrays if c.role == "weight" and _is_scalable(policy, c)]
     for c in sorted(weights, key=lambda c: c.step is not None):
         moved = [*movements.get(c.name, ()), _own_movement(c)]
         typical, form = _typical(moved), (c.kind, c.shape)
@@ -110,17 +118,21 @@ def strays(paths: Iterable[Sequence[Array]]) -> bool:
     """Return whether no line between two ends does for the weights of a group.
 
     They turn: they are farther from a line than a walk of the same movements is. Or their rate was
-    restarted: what had calmed down before is not what lies between two ends.
+    restarted: what had calmed down before is not what lies between two ends. Or small arrays, such
+    as biases, go straight and are ahead of all others: a young run learns faster than its weights
+    show, most of whose way is a walk.
 
     `paths` has samples of each array at each step of a group: float64, of one shape, not empty.
     """
     walk, products, moved = 0.0, [], np.zeros(0)
+    ways: dict[bool, list[Array]] = {True: [], False: []}  # of small arrays, and of all others
     for path in paths:
         x = np.stack(path[1:]) - path[0]
         own = np.square(np.diff(x, axis=0, prepend=0)).sum(axis=1)
         walked, whole = np.cumsum(own)[:-1], own.sum()
         middle = slice(len(own) // 4, len(own) - len(own) // 4 - 1)
         if len(own) > 2 and 0 < whole < math.inf:
+            ways[x[0].size < _SMALL].append(np.array([*(x @ x[-1]), whole, x[0].size]))
             inner = x[:-1][middle]
             products.append((inner @ x[-1], np.square(inner).sum(), x[-1] @ x[-1]))
             walk += float((walked * (whole - walked) / whole)[middle].sum())
@@ -129,6 +141,11 @@ def strays(paths: Iterable[Sequence[Array]]) -> bool:
         return False
     along, squares, across = (sum(column) for column in zip(*products, strict=True))
     off = float(squares - np.square(along).sum() / across) if across > 0 else float(squares)
+    if all(ways.values()):
+        small, others = (np.sum(ways[is_small], axis=0) for is_small in (True, False))
+        is_straight = small[-3] > _STRAIGHT * small[-2] and small[-1] >= _ENOUGH
+        if is_straight and (small[:-2] / small[-3] - others[:-2] / others[-3]).max() > _AHEAD:
+            return True
     before, after = moved[:-1], moved[1:]
     return off > _MOST_TURNED**2 * walk or bool(((before > 0) & (after > _RESTART**2 * before)).any())
 
@@ -179,7 +196,7 @@ def between_quantizers(
                 most = (_MOST_PERSISTENT_MOMENTS if persists else _MOST_MOMENTS) * distance(c, None)
             off = distance(c, c.reference)
             fits = off <= most and math.isfinite(off)
-            if not fits and _scalable(policy, c) is not None:
+            if not fits and _is_scalable(policy, c):
                 if c.role == "weight" and length > 0:
                     found[c.name] = UniformDeadzone(step=_END_STEP * policy.width * length)
                 elif c.role == "first_moment" and not persists:
@@ -229,11 +246,10 @@ def _lengths(movements: Sequence[float], number: int) -> tuple[float, float]:
     return length, most
 
 
-def _scalable(policy: Policy, c: Candidate) -> Quantizer | None:
+def _is_scalable(policy: Policy, c: Candidate) -> bool:
     quantizer = policy.choose(c.name, c.role, c.kind, c.elements)
-    if not quantizer.lossy or quantizer.scaled(2.0) is quantizer or between_quantizer(promised(policy, c)):
-        return None
-    return quantizer
+    is_scalable = quantizer.lossy and quantizer.scaled(2.0) is not quantizer
+    return is_scalable and between_quantizer(promised(policy, c)) is None
 
 
 def distance(c: Candidate, reference: Array | None) -> float:

@@ -88,6 +88,16 @@ def test_a_circle_strays_and_a_restart_and_a_walk_does_not() -> None:
     assert not strays([[np.full(3, np.nan)] * 8])
 
 
+def test_a_young_run_strays_whose_biases_are_ahead_of_its_weights() -> None:
+    walk = list(np.cumsum([noise(0.1) for _ in range(8)], axis=0))
+    way, shaken = np.linspace(0, 1, 8), [0.01 * noise(1)[:100] for _ in range(8)]
+    for part, expected in ((way, False), (np.sqrt(way), True)):
+        small = [ahead + each for ahead, each in zip(part, shaken, strict=True)]
+        assert strays([walk, small]) is expected
+        assert not strays([walk, [point[:50] for point in small]])  # too few to tell
+    assert not strays([walk, list(np.cumsum([noise(0.1)[:100] for _ in range(8)], axis=0))])
+
+
 def test_a_first_moment_that_carries_the_run_on_is_coded() -> None:
     now, other = noise(0.1), noise(0.1)
     moment = array_of("first_moment", now, other)

@@ -40,7 +40,6 @@ from ...container.checkpoint import size_of_file
 from ...container.manifest import FIGURES, INHERITED, Manifest, Parent, StoredFigures
 from ...container.piece_table import hashed
 from ...container.system import storage_errors
-from ...element_table import ElementType
 from ...element_types import Array, work
 from ...errors import ArgumentError, LccodecError, reason_of, warn
 from ...parallel import slices
@@ -195,11 +194,10 @@ class Groups:
         if latest is None:
             return DeltaBase(None, None, is_end=True, is_keyframe=True)
         since = group.low if group and group.count else None
+        too_deep = latest.deltas >= self._every
         if group is None or (group.count + 1 < self._size and not (closes and group.count)):
-            too_deep = latest.deltas >= self._every
             return DeltaBase(latest, latest, is_end=too_deep, is_keyframe=too_deep, since=since)
         if self._is_resting or group.strays:
-            too_deep = latest.deltas >= self._every
             return DeltaBase(latest, latest, is_end=True, is_keyframe=too_deep)
         # Depths count to the last step before the end that follows on this one, if one does.
         if group.low.deltas + (1 if closes else self._size) > self._every:
@@ -249,11 +247,8 @@ class Groups:
         """Return what a save is coded against: its arrays may be overwritten."""
         if base.is_end:
             self._open = None
-        return (
-            base.reference
-            if base.reference is None or base.reference is base.latest
-            else _copied(base.reference)
-        )
+        known = base.reference
+        return known if known is None or known is base.latest else _copied(known)
 
     def quantizers(
         self, base: DeltaBase, policy: Policy, arrays: Sequence[Candidate]
@@ -304,7 +299,7 @@ class Groups:
             except StopIteration as done:
                 self._settling = None
                 self._pays[self._waiting.popleft().high] = done.value
-                self._pays = {end: pays for end, pays in self._pays.items() if end in self._made}
+                self._pays = {step: pays for step, pays in self._pays.items() if step in self._made}
             except Exception as error:  # whatever it is: the save is done
                 self._settling = None
                 self._waiting.popleft()
@@ -344,12 +339,9 @@ def settle(
         group = _open(store, low, high, ends, files)
         if group is None:
             return True
-        for _ in group.place():
-            yield
-        for _ in group.compare():
-            yield
-        for _ in group.code():
-            yield
+        yield from group.place()
+        yield from group.compare()
+        yield from group.code()
         while group.write_last():
             yield
         return group.pays
@@ -435,6 +427,10 @@ def _open(
 _SAMPLED_SHARE: Final = 1 / 8
 _MIN_SAMPLED: Final = 1 << 18
 
+#: How much of a walk's energy means of columns must have to count, and how far ahead they may be.
+_LEAST_OF_COLUMNS: Final = 0.5
+_MOST_AHEAD: Final = 0.3
+
 #: Arrays by name.
 Arrays: TypeAlias = dict[str, DecodedArray]
 
@@ -447,8 +443,6 @@ class StepBetween:
     ----------
     link, number
         Its checkpoint, and how many intervals of the group lie before that.
-    along
-        What `Group.place` sums up: the products of its way from the earlier end and the whole way.
     weight
         How much the later end counts, in 256ths.
     coded, quantizers
@@ -461,7 +455,6 @@ class StepBetween:
 
     link: Link
     number: int
-    along: float = 0.0
     weight: int = 0
     coded: list[Candidate] = field(default_factory=list)
     quantizers: dict[str, Quantizer | None] = field(default_factory=dict)
@@ -496,22 +489,31 @@ class HindsightGroup:
     pays: bool = True  # whether it saves more bytes than its end takes over another delta
 
     def place(self) -> Iterator[None]:
-        """Find how far the weights are on their way at each step, by least squares."""
-        across = 0.0
+        """Find how far the weights are on their way at each step, by least squares.
+
+        So are the means of their columns, in which there is less of a random walk: what a young run
+        learns shows in them first. A step that lies behind its run costs, one that is ahead does
+        not. So the farther of the two counts.
+        """
+        along, across = {step.step: np.zeros(2) for step in self.between}, np.zeros(2)
+        heard = np.zeros(2)  # how many elements, and columns
         for names in self._some_weights():
             for step, low, high, arrays in self._decoded(names):
                 for name in filter(self._is_weight, names):
                     own = low[name].form
                     if interpolates(own, high[name].form) and interpolates(own, arrays[name].form):
-                        bits = arrays[name].bits, low[name].bits, high[name].bits
-                        products = _way_products(*bits, arrays[name].kind)
-                        step.along += products[0]
-                        across += products[1] if step is self.between[0] else 0.0
+                        products = _way_products(arrays[name], low[name].bits, high[name].bits)
+                        along[step.step] += products[0]
+                        if step is self.between[0]:
+                            across, heard = across + products[1], heard + products[2]
             yield
         first, last = self.low.manifest.step or 0, self.high.manifest.step or 0
         for step in self.between:
             # Where no weight moves, time decides.
-            part = step.along / across if across > 0 else (step.step - first) / (last - first)
+            way = along[step.step]
+            part = way[0] / across[0] if across[0] > 0 else (step.step - first) / (last - first)
+            if across[1] * heard[0] > _LEAST_OF_COLUMNS * across[0] * heard[1] > 0:
+                part = max(part, min(way[1] / across[1], part + _MOST_AHEAD, 1.0))
             step.weight = min(max(round(256 * part), 0), MAX_WEIGHT) if math.isfinite(part) else 128
 
     def _some_weights(self) -> list[list[str]]:
@@ -670,20 +672,33 @@ class HindsightGroup:
         return Candidate(name, known.role, known.why, array.kind, array.shape, array.bits, reference)
 
 
-def _way_products(bits: Array, low: Array, high: Array, kind: ElementType) -> tuple[float, float]:
+def _way_products(array: DecodedArray, low: Array, high: Array) -> tuple[Array, Array, Array]:
     """Return the product of the way to an array and of the whole way, and the square of that.
+
+    Both are of elements, and of means of columns, scaled so that those of noise have its size. The
+    third array has the numbers of elements and of columns; a vector has none.
 
     `low` and `high` are the components at the ends.
     """
-    along = across = 0.0
+    along, across, size = np.zeros(2), np.zeros(2), array.bits.size
+    width = size // array.shape[0] if len(array.shape) > 1 and size else 0
+    columns = np.zeros((2, width))
     with np.errstate(all="ignore"):
-        for part in slices(bits.size):
-            x, before, after = (work(each[part], kind).astype(np.float64) for each in (bits, low, high))
+        for part in slices(size):
+            x, before, after = (
+                work(each[part], array.kind).astype(np.float64) for each in (array.bits, low, high)
+            )
             own, way = x - before, after - before
             finite = np.isfinite(own) & np.isfinite(way)
-            along += float(np.dot(own[finite], way[finite]))
-            across += float(np.dot(way[finite], way[finite]))
-    return along, across
+            own[~finite] = way[~finite] = 0
+            along[0] += own @ way
+            across[0] += way @ way
+            if width:
+                places = np.arange(part.start, part.start + own.size) % width
+                columns += [np.bincount(places, each, width) for each in (own, way)]
+    if width:
+        along[1], across[1] = (columns @ columns[1]) * (width / size)
+    return along, across, np.array([size, width], np.float64)
 
 
 def _figures(step: StepBetween) -> StoredFigures | None:
