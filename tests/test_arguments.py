@@ -58,7 +58,10 @@ def test_a_class_is_to_be_made_one_of() -> None:
             (array, f"the array must be a NumPy array; got {type(array).__name__}")
             for array in ([1.0, 2.0], [[1.0], [2.0, 3.0]], (1.0,), None, "abc", b"abc", {"w": 1})
         ),
-        *((np.array(values), "cannot be stored") for values in ([None], ["a"], np.zeros(2, np.longdouble))),
+        *(
+            (np.array(values), "cannot be stored")
+            for values in ([None], ["a"], [b"a"], np.zeros(2, np.longdouble), np.zeros(2, "V4"))
+        ),
         *((array, "cannot be stored") for array in (np.array([1], "datetime64[s]"), object())),
     ],
 )
@@ -166,6 +169,8 @@ def test_an_integer_that_no_float_is_near_to() -> None:
 def test_effort(effort: Any) -> None:
     with pytest.raises(ArgumentError, match="effort must be one of"):
         encode(ARRAY, Lossless(), effort=effort)
+    with pytest.raises(ArgumentError, match="effort must be one of normal, high; got"):
+        lccodec.Policy("mine", effort=effort)
 
 
 def test_integers_and_numbers() -> None:

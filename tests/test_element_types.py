@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec import BFLOAT16_BITS, ArgumentError, DependencyError
+from lccodec import BFLOAT16_BITS, DependencyError
 from lccodec.element_table import ELEMENT_TYPES
 from lccodec.element_types import (
     components,
-    element_type,
     from_components,
     narrow,
     rounded_copy,
@@ -53,12 +52,6 @@ def test_layout_and_byte_order_do_not_matter(name: str) -> None:
 def test_a_bool_of_any_true_byte_is_one() -> None:
     odd = np.array([0, 1, 2, 255], np.uint8).view(np.bool_)
     assert components(odd)[1].tolist() == [0, 1, 1, 1]
-
-
-@pytest.mark.parametrize("dtype", ["O", "U3", "S3", "M8[s]", "longdouble", "V4"])
-def test_other_dtypes_are_refused_by_name(dtype: str) -> None:
-    with pytest.raises(ArgumentError, match="cannot be stored"):
-        element_type(np.dtype(dtype))
 
 
 @given(st.lists(st.floats(width=32), max_size=50))

@@ -15,7 +15,6 @@ from lccodec import (
     ChainError,
     DataError,
     ExponentBuckets,
-    LccodecWarning,
     Policy,
     StorageError,
     UniformDeadzone,
@@ -80,22 +79,6 @@ def test_lc_chains_are_the_papers_closed_loop(tmp_path: Path, bits: int) -> None
             else:
                 expected = lc_reconstruct(state["layer"]["weight"], expected, bits, "float32")
             np.testing.assert_array_equal(bits_of(chain.restore(step)["layer"]["weight"]), bits_of(expected))
-
-
-@pytest.mark.slow
-@given(st.integers(0, 2**32), st.floats(1e-4, 1e-1))
-def test_the_error_does_not_grow_along_a_chain(
-    tmp_path_factory: pytest.TempPathFactory, seed: int, bound: float
-) -> None:
-    states = walk(8, seed, (20, 10))
-    policy = Policy("bounded", {"weight": UniformDeadzone(max_error=bound)})
-    with HistoryChain(tmp_path_factory.mktemp("chain"), policy=policy) as chain:
-        save_all(chain, states)
-        for step, state in enumerate(states):
-            error = np.abs(
-                chain.restore(step)["layer"]["weight"].astype(np.float64) - state["layer"]["weight"]
-            )
-            assert error.max() <= bound
 
 
 @pytest.mark.slow
@@ -268,17 +251,6 @@ def test_an_empty_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="not a directory"):
         HistoryChain(tmp_path / "file")
-
-
-def test_another_writer_is_noticed(tmp_path: Path) -> None:
-    states = walk(4)
-    with HistoryChain(tmp_path, policy="lossless") as one, HistoryChain(tmp_path, policy="lossless") as two:
-        one.save(0, states[0])
-        two.save(1, states[1])
-        with pytest.warns(LccodecWarning, match="step 1 was saved by another writer"):
-            one.save(2, states[2])
-        assert one.info().parent is None
-        assert_same(two.restore(), states[2])
 
 
 @pytest.mark.parametrize("place", [0.02, 0.3, 0.6, 0.95])

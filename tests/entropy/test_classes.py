@@ -156,13 +156,6 @@ def test_effort_changes_the_bytes_of_a_frame_and_not_what_it_decodes_to(dtype: t
     np.testing.assert_array_equal(lccodec.decode(high, before), lccodec.decode(normal, before))
 
 
-def test_an_unknown_effort_is_refused() -> None:
-    with pytest.raises(lccodec.ArgumentError, match="effort must be one of normal, high; got 'low'"):
-        lccodec.encode(np.zeros(3), lccodec.Lossless(), effort="low")  # type: ignore[arg-type]
-    with pytest.raises(lccodec.ArgumentError, match="effort must be one of"):
-        lccodec.Policy("mine", effort="low")  # type: ignore[arg-type]
-
-
 def test_more_rows_than_there_may_be_have_no_classes() -> None:
     symbols = matrix(70_000, 3, 0.3, 2.0, 0)
     assert write(symbols, 3)[0] != 5

@@ -5,8 +5,6 @@ What is examined: directories, bundles and files.
 
 from contextlib import closing
 
-import pytest
-
 import lccodec
 from lccodec.chain.life.pins import pin
 from lccodec.chain.overview import MAX_TEXT_CHARACTERS, policy_name, shortened
@@ -101,11 +99,3 @@ def test_without_an_exact_file(tmp_path):
     for path in (chain.directory, tmp_path / "run.lccb"):
         with closing(open_source(path)) as source:
             assert source.exact_bytes() == 0
-
-
-def test_what_is_none(tmp_path):
-    with pytest.raises(lccodec.ArgumentError, match=r"holds no checkpoint$"):
-        open_source(tmp_path)
-    (tmp_path / "other").write_bytes(b"something else")
-    with pytest.raises(lccodec.FormatError):
-        open_source(tmp_path / "other")

@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import ArgumentError, Chain, ChainError, Keep, LccodecWarning, StorageError, validate
-from lccodec.chain.life.prune import check_keep, prune
+from lccodec.chain.life.prune import prune
 from lccodec.chain.read.checkpoint import open_step
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.store import checkpoint_name
@@ -135,14 +135,6 @@ def test_numbers_of_numpy() -> None:
     rule = Keep(latest=np.int64(2), steps=np.array([3, 1]), best=[np.int32(1), "loss", "min"])  # type: ignore[arg-type]
     assert rule == Keep(latest=2, steps=(1, 3), best=(1, "loss", "min"))
     assert hash(rule) == hash(Keep(latest=2, steps=(1, 3), best=(1, "loss", "min")))
-
-
-def test_the_parameter() -> None:
-    rule = Keep(latest=1)
-    assert check_keep(rule) is rule
-    assert check_keep(None) is None
-    with pytest.raises(ArgumentError, match=r"lccodec\.Keep"):
-        check_keep(3)  # type: ignore[arg-type]
 
 
 @given(st.sets(st.integers(0, 200)), st.integers(1, 9), st.integers(1, 40), st.sets(st.integers(0, 200)))

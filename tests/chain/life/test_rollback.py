@@ -118,14 +118,6 @@ def test_a_step_that_is_not_there(tmp_path: Path, step: int) -> None:
     assert chain.steps == list(range(7))
 
 
-@pytest.mark.parametrize("step", [None, "3", 2.0, True])
-def test_what_is_no_step(tmp_path: Path, step: Any) -> None:
-    chain = run_of(tmp_path / "run")
-    with pytest.raises(ArgumentError, match="a step must be an integer"):
-        chain.rollback(step)
-    assert chain.steps == list(range(7))
-
-
 def test_a_step_that_cannot_be_restored(tmp_path: Path) -> None:
     chain = run_of(tmp_path / "run")
     path = chain.directory / "000000000004.lcc.h5"

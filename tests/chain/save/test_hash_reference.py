@@ -37,7 +37,6 @@ from lccodec.chain.save.hash_reference import (
     HashFiles,
     Places,
     changed_segments,
-    differing,
     hash_checkpoint,
     hash_segments,
     runs_of,
@@ -83,13 +82,6 @@ def test_segments_that_changed_are_found(sizes: list[int], places: set[int]) -> 
         assert differ.size == -(-bits.size // 4096)
     assert len(found) == len(sizes)
     assert bool(calls) == bool(sizes)
-
-
-def test_differing() -> None:
-    left = np.zeros((3, HASH_BYTES), np.uint8)
-    right = left.copy()
-    right[1, -1] = 1
-    assert differing(left, right).tolist() == [False, True, False]
 
 
 @given(st.sets(st.integers(0, 40)))

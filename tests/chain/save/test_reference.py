@@ -214,16 +214,6 @@ def test_a_committed_save_is_reported_though_its_file_cannot_be_looked_at(
     assert_same(chain.restore(0), states[0])
 
 
-def test_looking_for_a_chain_makes_no_directory(tmp_path: Path) -> None:
-    chain = HistoryChain(tmp_path / "typo")
-    assert chain.steps == []
-    with pytest.raises(LookupError, match="holds no checkpoint"):
-        chain.restore()
-    assert not (tmp_path / "typo").exists()
-    chain.save(0, {"a": 1})
-    assert chain.restore() == {"a": 1}
-
-
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     chain = HistoryChain(tmp_path / "file" / "run")
