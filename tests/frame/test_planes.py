@@ -193,3 +193,10 @@ def test_both_forms_find_the_words_that_differ(pairs: list[tuple[int, int]], mos
         assert found[0] == expected[0]
         for each, other in zip(found[1:], expected[1:], strict=True):
             np.testing.assert_array_equal(each, other)
+
+
+@given(st.sets(st.integers(0, 5000), max_size=5))
+def test_few_elements_are_put_between_others(places):
+    array, at = np.arange(5000), np.array(sorted(places), np.int64)
+    found = planes._between(array, at, -1 - at)
+    np.testing.assert_array_equal(found, np.insert(array, at, -1 - at))
