@@ -172,7 +172,7 @@ def encode_plan(
         out = crew.shared(joined(before)) if frame.inherits else crew.empty(frame.size, kind.bits)
         inputs.append(FrameInput(bits, kind, tuple(shapes), out, frame.relative, frame.quantizer, effort))
         total += frame.size
-    coded: Iterator[Iterable[bytes]]
+    coded: Iterator[Iterable[Piece]]
     if crew.members == 1 or total < _MIN_SHARED_COMPONENTS:
         coded = map(_chunks, inputs, itertools.repeat(crew.heartbeat))
     else:
@@ -185,7 +185,7 @@ def encode_plan(
         yield chunks, dict(zip(names, split(given.out, given.kind, given.shapes), strict=True))
 
 
-def _chunks(frame: FrameInput, heartbeat: Callable[[], None]) -> Iterator[bytes]:
+def _chunks(frame: FrameInput, heartbeat: Callable[[], None]) -> Iterator[Piece]:
     """Yield the chunks of a frame that this process codes."""
     for chunk in encode_content(frame.content(), frame.quantizer, frame.out, effort=frame.effort):
         heartbeat()
