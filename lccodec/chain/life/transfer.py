@@ -34,7 +34,15 @@ from ..read.links import check_own, check_step, decoding_order
 from ..store.directory import in_chain, link_problem
 from ..store.lineage import Lineage, remove_steps
 from ..store.opening import BundleStore, writable_store
-from ..store.store import Store, WritableStore, check_name, checkpoint_name, checkpoints_among, step_index
+from ..store.store import (
+    Store,
+    WritableStore,
+    check_name,
+    checkpoint_name,
+    checkpoints_among,
+    files_among,
+    step_index,
+)
 from .compact import end_at
 
 
@@ -351,8 +359,7 @@ def _exact_problem(store: BundleStore, newest: int) -> str | None:
 
 def _files_there(store: BundleStore, target: WritableStore) -> set[str]:
     """Return the names of the files of a bundle that are in a store already."""
-    names = target.names()
-    there = {*checkpoints_among(names).values(), *({EXACT_NAME} & {*names})}
+    there = files_among(target.names())
     for name in there:
         try:
             same = store.has(name) and target.root(name) == store.root(name)
@@ -360,7 +367,7 @@ def _files_there(store: BundleStore, target: WritableStore) -> set[str]:
             same = False
         if not same:
             raise ArgumentError(f"{target.path / name} is not of this bundle: choose a new directory")
-    return there
+    return {*there}
 
 
 def _copy(store: BundleStore, name: str, target: WritableStore) -> None:

@@ -51,7 +51,7 @@ from ..read.checkpoint import open_name
 from ..store.claim import Use
 from ..store.lineage import Lineage
 from ..store.opening import writable_store
-from ..store.store import Store, WritableStore, checkpoint_name, checkpoints_among
+from ..store.store import Store, WritableStore, checkpoint_name, checkpoints_among, files_among
 
 #: Root and bytes of files, by name.
 Roots: TypeAlias = dict[str, tuple[bytes, int]]
@@ -100,9 +100,8 @@ class Inventory:
         With `partly`, a file that cannot be read is one of the unreadable.
         """
         listed = self._store.afresh().snapshot()
-        names = listed.names()
         known, unreadable = dict[str, tuple[tuple[int, ...], tuple[bytes, int]]](), dict[str, str]()
-        for name in [*checkpoints_among(names).values(), *([EXACT_NAME] if EXACT_NAME in names else [])]:
+        for name in files_among(listed.names()):
             try:
                 identity = listed.identity(name)
                 found = self._known.get(name)
@@ -507,9 +506,7 @@ def copy(reader: CheckpointReader, target: WritableStore, name: str, *, overwrit
 
 
 def bring_newest(source: Store, target: WritableStore) -> list[int]:
-    """Copy the newest step of a mirror, with all that it needs, to an empty store.
-
-    Returns the steps of that.
+    """Copy the newest step of a mirror, and what it needs, to an empty store; return the steps.
 
     Errors are those of `copy`.
     """

@@ -52,7 +52,7 @@ from ...parity.code import encode
 from ..behind import Change, Rounds
 from ..store.directory import DirectoryStore, as_directory, parity_places
 from ..store.lineage import Lineage
-from ..store.store import Store, checkpoint_name, checkpoints_among
+from ..store.store import Store, checkpoint_name, checkpoints_among, files_among
 from .parity_folder import (
     GroupDamage,
     ParityFolder,
@@ -203,31 +203,26 @@ def protect(store: DirectoryStore, redundancy: Redundancy) -> Protection:
     StorageError
         If the operating system refuses. What was protected before still is.
     """
-    steps = store.checkpoints()
-    if not steps:
+    if not store.checkpoints():
         raise ChainError(store.nothing())
     folder = ParityFolder(store)
     with folder.held():
-        return _protect(store, folder, redundancy)
-
-
-def _protect(store: DirectoryStore, folder: ParityFolder, redundancy: Redundancy) -> Protection:
-    steps = store.checkpoints()
-    exact = [EXACT_NAME] if store.has(EXACT_NAME) else []
-    members, unprotected = members_of(store, [*steps.values(), *exact])
-    found, _ = folder.groups()
-    of_ranks = [name for group in found if group.index.layout.of_ranks for name in group.names.values()]
-    there = [group for group in found if not group.index.layout.of_ranks]
-    known = {group.index.layout.group: group for group in there if group.is_complete}
-    layouts = _layouts(members, redundancy, known.values())
-    kept, made, problems = make_groups(store, folder, layouts, known, redundancy)
-    unprotected.update(problems)
-    wanted = {layout.name(column) for layout in kept for column in range(layout.parity)}
-    wanted |= {name for group in there if _mends(store, group, unprotected) for name in group.names.values()}
-    folder.remove(name for name in folder.names() if name not in wanted and name not in of_ranks)
-    files = tuple(member.name for layout in kept for member in layout.members)
-    size = sum(layout.length for layout in kept)
-    return Protection(str(redundancy), len(kept), made, files, size, folder.size(wanted), unprotected)
+        members, unprotected = members_of(store, files_among(store.names()))
+        found, _ = folder.groups()
+        of_ranks = [name for group in found if group.index.layout.of_ranks for name in group.names.values()]
+        there = [group for group in found if not group.index.layout.of_ranks]
+        known = {group.index.layout.group: group for group in there if group.is_complete}
+        layouts = _layouts(members, redundancy, known.values())
+        kept, made, problems = make_groups(store, folder, layouts, known, redundancy)
+        unprotected.update(problems)
+        wanted = {layout.name(column) for layout in kept for column in range(layout.parity)}
+        wanted |= {
+            name for group in there if _mends(store, group, unprotected) for name in group.names.values()
+        }
+        folder.remove(name for name in folder.names() if name not in wanted and name not in of_ranks)
+        files = tuple(member.name for layout in kept for member in layout.members)
+        size = sum(layout.length for layout in kept)
+        return Protection(str(redundancy), len(kept), made, files, size, folder.size(wanted), unprotected)
 
 
 def make_groups(

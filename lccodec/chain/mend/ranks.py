@@ -28,14 +28,14 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from ...constants import EXACT_NAME, MAX_GROUP_FILES, PARITY_HEAD_SIZE
+from ...constants import MAX_GROUP_FILES, PARITY_HEAD_SIZE
 from ...container.folder import WholeFile
 from ...container.parity import Index, Layout, Member, blocks_offset, ends_of, file_length, rank_of
 from ...container.source import FileSource
 from ...errors import ChainError, LccodecError, reason_of
 from ...parity.code import Block, encode
 from ..store.directory import DirectoryStore, inner_directories
-from ..store.store import Store
+from ..store.store import Store, files_among
 from .parity_folder import ParityFolder, ParityGroup, block_hashes, declared, home_of, homes_of, read_band
 from .protect import Protection, Redundancy, damage, make_groups, members_of, renew
 
@@ -98,8 +98,7 @@ def rank_folders(store: DirectoryStore) -> list[str]:
 def files_of(store: DirectoryStore, folder: str) -> list[str]:
     """Return the names of the files of a rank, with its folder; the exact file comes last."""
     own = DirectoryStore(store.path / folder, store.system)
-    names = [*own.checkpoints().values(), *([EXACT_NAME] if own.has(EXACT_NAME) else [])]
-    return [f"{folder}/{name}" for name in names]
+    return [f"{folder}/{name}" for name in files_among(own.names())]
 
 
 def protect_ranks(

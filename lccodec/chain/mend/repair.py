@@ -47,7 +47,7 @@ from ..save.exact import checkpoint_from_exact, exact_from_checkpoint, lost_chec
 from ..store.claim import Claim
 from ..store.directory import DirectoryStore
 from ..store.lineage import Lineage
-from ..store.store import Store, WritableStore, checkpoint_name, checkpoints_among
+from ..store.store import Store, WritableStore, checkpoint_name, checkpoints_among, files_among
 from .mirror import StandIn, copy, set_aside_of
 from .parity_folder import GroupDamage, ParityFolder, damaged_among, homes_of
 from .protect import recorded, renew
@@ -386,5 +386,4 @@ def _from_parity(store: Store, *, dry_run: bool) -> Repair:
 
 def damaged_files(store: Store) -> dict[str, str]:
     """Return what is wrong with the bytes of checkpoints and the exact file, by their names."""
-    exact = [EXACT_NAME] if store.has(EXACT_NAME) else []
-    return damaged_among(store, [*store.checkpoints().values(), *exact])
+    return damaged_among(store, files_among(store.names()))

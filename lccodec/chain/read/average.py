@@ -56,7 +56,7 @@ from ..store.store import Store, step_index
 from .checkpoint import OpenCheckpoint, checked_names, kept, open_step, without_spare
 from .info import ArrayInfo, checkpoint_info
 from .links import Head, Link, check_own, fold, next_heads, value_or_raise
-from .replay import DecodedArray, decoded_together, replay_each
+from .replay import DecodedArray, decoded_together, grouped, replay_each
 
 
 def select_shares(
@@ -104,7 +104,24 @@ def select_shares(
     >>> select_shares(run, [10, 30], decay=0.25)
     {10: 0.2, 30: 0.8}
     """
-    return _shares(_steps(store, steps, last), weights, decay)
+    chosen = _steps(store, steps, last)
+    if weights is not None and decay is not None:
+        raise ArgumentError("average takes either weights= or decay=; got both")
+    if decay is not None:
+        factor = as_number(decay)
+        if factor is None or not 0 < factor <= 1:
+            raise ArgumentError(f"decay must be a number above 0 and at most 1; got {decay!r}")
+        numbers = {step: float(factor) ** age for age, step in enumerate(sorted(chosen, reverse=True))}
+    elif weights is not None:
+        numbers = dict(zip(chosen, _numbers(weights, len(chosen)), strict=True))
+    else:
+        numbers = dict.fromkeys(chosen, 1.0)
+    largest = max(numbers.values())
+    if not largest > 0:
+        raise ArgumentError("at least one weight must be above 0; all are 0")
+    scaled = {step: numbers[step] / largest for step in sorted(numbers)}  # a sum of large ones may overflow
+    total = math.fsum(scaled.values())
+    return {step: number / total for step, number in scaled.items()}
 
 
 def _steps(store: Store, steps: Iterable[int] | None, last: int | None) -> list[int]:
@@ -129,27 +146,6 @@ def _steps(store: Store, steps: Iterable[int] | None, last: int | None) -> list[
         twice = next(step for step in chosen if chosen.count(step) > 1)
         raise ArgumentError(f"step {twice} is given twice")
     return chosen
-
-
-def _shares(steps: list[int], weights: Iterable[float] | None, decay: float | None) -> dict[int, float]:
-    """Return what each step counts, by rising steps; the sum is 1."""
-    if weights is not None and decay is not None:
-        raise ArgumentError("average takes either weights= or decay=; got both")
-    if decay is not None:
-        factor = as_number(decay)
-        if factor is None or not 0 < factor <= 1:
-            raise ArgumentError(f"decay must be a number above 0 and at most 1; got {decay!r}")
-        numbers = {step: float(factor) ** age for age, step in enumerate(sorted(steps, reverse=True))}
-    elif weights is not None:
-        numbers = dict(zip(steps, _numbers(weights, len(steps)), strict=True))
-    else:
-        numbers = dict.fromkeys(steps, 1.0)
-    largest = max(numbers.values())
-    if not largest > 0:
-        raise ArgumentError("at least one weight must be above 0; all are 0")
-    scaled = {step: numbers[step] / largest for step in sorted(numbers)}  # a sum of large ones may overflow
-    total = math.fsum(scaled.values())
-    return {step: number / total for step, number in scaled.items()}
 
 
 def _numbers(weights: Iterable[float], count: int) -> list[float]:
@@ -254,7 +250,9 @@ def average(
         wanted = {names[index]: index for index in places.values()}
         averaged = _averaged(lines, wanted_roles, wanted)
         found: dict[int, Array] = {}
-        for group in _groups(lines, wanted):
+        together = decoded_together([link for line in lines for link in line.links])
+        for indices in grouped(together, wanted.values()):
+            group = [names[index] for index in indices]
             arrays = _mean(lines, group, averaged.intersection(group))
             for name in group:
                 found[wanted[name]] = without_spare(arrays.pop(name).array(dtype))
@@ -339,15 +337,6 @@ def _form(array: ArrayInfo) -> str:
 
 
 # --- the mean -------------------------------------------------------------------------------------
-
-
-def _groups(lines: Sequence[_Line], wanted: Mapping[str, int]) -> list[list[str]]:
-    """Return the wanted arrays, those together that share a frame in any line."""
-    together = decoded_together([link for line in lines for link in line.links])
-    groups: dict[int, list[str]] = {}
-    for name, index in wanted.items():
-        groups.setdefault(id(together[index]), []).append(name)
-    return list(groups.values())
 
 
 def _mean(lines: Sequence[_Line], names: Sequence[str], averaged: Collection[str]) -> dict[str, DecodedArray]:

@@ -752,15 +752,11 @@ def open_path(
     bounds: Bounds = UNBOUNDED,
 ) -> OpenCheckpoint:
     """Open a step of a chain or a bundle, or a checkpoint file; see :func:`lccodec.open`."""
-    return kept(_open_path(path, step, exact), bounds)
-
-
-def _open_path(path: str | os.PathLike[str], step: int | None, exact: bool) -> OpenCheckpoint:
     checked = checked_place(path)
     if isinstance(checked, Path) and not os.path.isdir(checked):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
         if step is None:
             try:
-                return open_file(checked)
+                return kept(open_file(checked), bounds)
             except FormatError:
                 if not is_bundle(checked):
                     raise
@@ -773,7 +769,7 @@ def _open_path(path: str | os.PathLike[str], step: int | None, exact: bool) -> O
         store.close()
         raise
     file.owns(store)
-    return file
+    return kept(file, bounds)
 
 
 def find_exact(

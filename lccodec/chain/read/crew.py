@@ -26,7 +26,7 @@ from ...workers.crew import Bench, Crew, Task
 from ...workers.process import Arena
 from .checkpoint import OpenCheckpoint, open_file
 from .links import Head
-from .replay import DecodedArray, Decoding, Ranges, replay
+from .replay import DecodedArray, Decoding, Ranges, grouped, replay
 
 _FILE: Final = "file"  # where the open checkpoint lies on the bench
 
@@ -144,16 +144,14 @@ def replay_shared(file: OpenCheckpoint, source: Source, indices: Sequence[int], 
     Raises ``WorkerError`` if a worker is gone.
     """
     heads, names = file.heads(), file.links[-1].index_names
-    groups: dict[int, list[int]] = {}
-    for index in indices:
-        groups.setdefault(id(file.together[index]), []).append(index)
+    groups = grouped(file.together, indices)
     jobs: deque[_Job] = deque()  # those whose tasks were handed out, and whose results were not taken
 
     def size(group: list[int]) -> int:
         return sum(heads[names[index]].nbytes for index in group)
 
     def tasks() -> Iterator[Task]:
-        for batch in batches(groups.values(), size, _MIN_TASK_BYTES):
+        for batch in batches(groups, size, _MIN_TASK_BYTES):
             group = [index for each in batch for index in each]
             jobs.append(_job(file, source, group, [heads[names[index]] for index in group]))
             yield from jobs[-1].tasks

@@ -96,6 +96,14 @@ def decoded_together(links: Sequence[Link]) -> list[list[int]]:
     return [groups[find(name)] for name in links[-1].index_names]
 
 
+def grouped(together: Sequence[list[int]], indices: Iterable[int]) -> list[list[int]]:
+    """Return some arrays, those in one list that are decoded together (see `decoded_together`)."""
+    groups: dict[int, list[int]] = {}
+    for index in indices:
+        groups.setdefault(id(together[index]), []).append(index)
+    return list(groups.values())
+
+
 def frames_of(links: Sequence[Link], name: str) -> list[tuple[Link, int]]:
     """Return the frames that an array of the last link needs, those of parents first."""
     frames, _, _ = needed(links, {len(links) - 1: [name]}, ())
@@ -396,15 +404,12 @@ def replay(
     wanted, names = list(dict.fromkeys(indices)), links[-1].index_names
     if together is None:
         together = decoded_together(links)
-    groups: dict[int, list[int]] = {}
-    for index in wanted:
-        groups.setdefault(id(together[index]), []).append(index)
-
+    groups = iter(grouped(together, wanted))
     ready: dict[int, DecodedArray] = {}
     for index in wanted:
         if index not in ready:  # then it is the first of the next group
             own, memory = dict[str, int](), dict[str, Array]()
-            for each in groups[id(together[index])]:
+            for each in next(groups):
                 own[names[each]] = each
                 if each in into:
                     memory[names[each]] = into[each]

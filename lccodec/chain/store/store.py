@@ -53,6 +53,12 @@ def checkpoints_among(names: Iterable[str]) -> dict[int, str]:
     return dict(sorted(found.items()))
 
 
+def files_among(names: Iterable[str]) -> list[str]:
+    """Return the files of a chain among names: checkpoints by rising step, then the exact file."""
+    there = {*names}
+    return [*checkpoints_among(there).values(), *({EXACT_NAME} & there)]
+
+
 def is_checkpoint(name: str) -> bool:
     """Return whether a name is that of a checkpoint of the history."""
     return _CHECKPOINT.fullmatch(name) is not None

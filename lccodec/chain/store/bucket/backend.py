@@ -554,32 +554,34 @@ class FsspecBackend:
     @contextmanager
     def _about(self, key: str = "") -> Iterator[None]:
         """Let errors of calls about a key be those of this package."""
+        where = f"{self._place}/{key}" if key else self._place
         try:
             yield
+        except StorageError:
+            raise
+        except FileExistsError as error:
+            raise ExistsError(where) from error
+        except FileNotFoundError as error:
+            raise MissingError(where) from error
         except Exception as error:
-            raise self._meaning(error, key) from error
+            raise _failure(error, where) from error
 
-    def _meaning(self, error: Exception, key: str) -> StorageError:
-        """Return the error of this package that an error of a file system is."""
-        where = f"{self._place}/{key}" if key else self._place
-        if isinstance(error, StorageError):
-            return error
-        if isinstance(error, FileExistsError):
-            return ExistsError(where)
-        if isinstance(error, FileNotFoundError):
-            return MissingError(where)
-        if isinstance(error, PermissionError) or getattr(error, "status", 0) in (401, 403):
-            return refused(where, str(error))
-        if isinstance(error, OSError) or _may_pass(error):  # of a network, as all others are known
-            return UnreachableError(None, f"the store does not answer as it should: {error}", where)
-        return StorageError(None, f"the store refuses the request: {error!r}", where)
+
+def _failure(error: Exception, where: str) -> StorageError:
+    """Return the error of this package that one of fsspec or aiohttp is."""
+    detail = str(error) or type(error).__name__
+    if isinstance(error, PermissionError) or getattr(error, "status", 0) in (401, 403):
+        return refused(where, detail)
+    if isinstance(error, OSError) or _may_pass(error):  # of a network, as all others are known
+        return UnreachableError(None, f"the store does not answer as it should: {detail}", where)
+    return StorageError(None, f"the store refuses the request: {error!r}", where)
 
 
 def _may_pass(error: Exception) -> bool:
     """Return whether a server of the web that is busy or away has raised an error of aiohttp."""
     status, names = getattr(error, "status", None), {kind.__name__ for kind in type(error).__mro__}
     if isinstance(status, int):
-        return status >= 500 or status == 429
+        return status >= 500 or status in (408, 425, 429)
     return not names.isdisjoint(("ClientConnectionError", "ClientPayloadError"))
 
 
@@ -759,8 +761,10 @@ class WebBackend:
 
         try:
             found: Result = sync(self._files.loop, call)
+        except StorageError:
+            raise
         except Exception as error:
-            raise self._meaning(error, key) from error
+            raise _failure(error, self._url(key)) from error
         return found
 
     @asynccontextmanager
@@ -794,23 +798,6 @@ class WebBackend:
                 answer.close()
                 raise StorageError(errno.EPROTO, "the server packs what is to be sent as it is", where)
             yield answer
-
-    def _meaning(self, error: Exception, key: str) -> StorageError:
-        """Return the error of this package that an error of aiohttp is."""
-        import aiohttp
-
-        where = self._url(key)
-        if isinstance(error, StorageError):
-            return error
-        status = getattr(error, "status", None)
-        if status in (401, 403):
-            return refused(where, str(error))
-        passes = status in (408, 425, 429) or (isinstance(status, int) and status >= 500)
-        lost = isinstance(error, aiohttp.ClientConnectionError | aiohttp.ClientPayloadError | OSError)
-        if passes or (lost and status is None):
-            detail = str(error) or type(error).__name__
-            return UnreachableError(None, f"the store does not answer as it should: {detail}", where)
-        return StorageError(None, f"the store refuses the request: {error!r}", where)
 
 
 async def _taken(answer: Any, limit: int) -> bytes:

@@ -232,36 +232,6 @@ def _put_commit(backend: PatientBackend, place: Place, name: str, data: Data) ->
             ) from None
 
 
-def send(  # what is sent, and where
-    backend: PatientBackend,
-    place: Place,
-    name: str,
-    generation: int,
-    source: Source,
-    check: Callable[[CheckpointReader], object],
-) -> None:
-    """Upload a file as it is, read its data again from the bucket to check it, and put its commit.
-
-    Errors are those of `WritableStore.receive`. Data that is refused has no commit; it is removed
-    once it is old enough.
-    """
-    with TemporaryFolder() as folder:
-        path = folder / name
-        with WholeFile(path, system=_Volatile()) as file:
-            file.copy(source)
-            file.commit()
-        with open_checkpoint(path) as reader:
-            data, size = (
-                _data_of(reader.manifest, reader.root, reader.file_size, generation),
-                reader.file_size,
-            )
-        key = f"{name}/{data.name()}"
-        backend.upload(key, path)
-    with CheckpointReader(_Windows(backend, key, size), str(place / name)) as reader:
-        check(reader)
-    _put_commit(backend, place, name, data)
-
-
 class _Windows:
     """An object that is read once from its beginning to its end, in large pieces.
 
@@ -498,7 +468,19 @@ class BucketStore(WritableStore):
         Data that is refused has no commit, and is removed once it is old enough.
         """
         generation = self._about(name).next_generation(name) if overwrite else 0
-        send(self._backend, self.path, name, generation, source, check)
+        with TemporaryFolder() as folder:
+            path = folder / name
+            with WholeFile(path, system=_Volatile()) as file:
+                file.copy(source)
+                file.commit()
+            with open_checkpoint(path) as reader:
+                size = reader.file_size
+                data = _data_of(reader.manifest, reader.root, size, generation)
+            key = f"{name}/{data.name()}"
+            self._backend.upload(key, path)
+        with CheckpointReader(_Windows(self._backend, key, size), str(self.path / name)) as reader:
+            check(reader)
+        _put_commit(self._backend, self.path, name, data)
         if generation:
             with suppress(StorageError):  # a later one does it
                 self.replaced(name, generation)
