@@ -302,3 +302,17 @@ def test_steps_of_second_moments_are_narrower_where_they_move_slowly(
     v.past = None  # nothing is known of how they move
     unknown = policy.settle([v]).choose(v.name, v.role, v.kind, v.bits.size)
     assert unknown == LogSteps(1.0 if policy.ratio else 0.5)
+
+
+@pytest.mark.parametrize(("movement", "limited"), [(0.02, False), (0.5, True)])
+def test_a_step_is_at_most_a_quarter_of_the_spread_of_the_weights(movement: float, limited: bool) -> None:
+    rng = np.random.default_rng(0)
+    before = rng.normal(0, 0.1, 5_000)
+    after = before + rng.normal(0, movement * 0.1, 5_000)
+    w = candidate("fc.weight", after, "weight", before=before)
+    w.past = Past(1, before.view(np.uint64))
+    quantizer = Balanced().settle([w]).choose(w.name, w.role, w.kind, w.bits.size)
+    step = quantizer.bin_width(after - before)
+    assert step is not None
+    assert (step < 0.9 * 1.35 * movement * 0.1) == limited
+    assert step <= 1.1 * after.std() / 4
