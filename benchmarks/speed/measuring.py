@@ -35,7 +35,7 @@ BETWEEN: Final = 1e-3  # learning rate of the steps between two saves
 
 #: Functions that measure, or prepare it, by the object that has them.
 MEASURING: Final = (
-    (saver, "sampling_after"),
+    (saver.Sampling, "__init__"),
     (reference.ValueReference, "look_back"),
     (saver.Measurement, "__init__"),
     (saver.Measurement, "figures"),
