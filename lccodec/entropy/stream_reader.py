@@ -33,11 +33,21 @@ from ..element_types import Array
 from ..errors import ChecksumError, DataError, FormatError, LimitError, UnsupportedError
 from ..loops import kernel
 from ..parallel import PIECE, slices
-from .bits import is_filled, packed_size, unpack
 from .classes import Classes
 from .lanes import LaneRun, read_run
 from .lockstep import Reading, Symbols, finish, symbols_of
-from .runs import DENSE_RATIO, Form, Packed, Sparse, as_sparse, dense, nonzero_count
+from .runs import (
+    DENSE_RATIO,
+    Form,
+    Packed,
+    Sparse,
+    as_sparse,
+    dense,
+    is_filled,
+    nonzero_count,
+    packed_size,
+    unpack,
+)
 from .split import References
 
 

@@ -52,7 +52,7 @@ def _extremes_numpy(
     np.maximum.at(most, buckets, patterns)
 
 
-def _extremes_loop(  # noqa: PLR0912 - what may change is found before
+def _extremes_loop(  # what may change is found before
     values: Array, reference: Array, shift: int, plus: int, minus: int, least: Array, most: Array
 ) -> None:
     d, unit = np.empty(_FEW, values.dtype), least.dtype.type

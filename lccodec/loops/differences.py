@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 
 from ..element_types import Array
-from ..masks import true_places
 from . import kernel
+from .counts import true_places
 
 _WORD_BYTES: Final = 8
 _FEW_BYTES: Final = 1 << 12  # of fewer, the calls of a search by words take longer than the search

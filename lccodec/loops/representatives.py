@@ -29,14 +29,9 @@ def is_native(kind: ElementType) -> bool:
     return kind.work.itemsize == kind.size >= 4
 
 
-def serves(table: Array, kind: ElementType) -> bool:
+def serves(table: Array, kind: ElementType, symbol_bytes: int = 1) -> bool:
     """Return whether there are compiled loops; few values move in steps of order."""
-    return is_native(kind) and table.dtype == kind.work
-
-
-def is_served(symbols: Array, table: Array, kind: ElementType) -> bool:
-    """Return whether there are compiled loops for these symbols."""
-    return serves(table, kind) and symbols.itemsize <= 2
+    return is_native(kind) and table.dtype == kind.work and symbol_bytes <= 2
 
 
 def reconstruct(values: Array, reference: Array, kind: ElementType, out: Array) -> None:
@@ -84,7 +79,7 @@ def settle(
         Places of the values that are stored exactly, int64.
     """
     kind = ELEMENT_TYPES[code]
-    form = _settle if is_served(symbols, table, kind) else settle_numpy
+    form = _settle if serves(table, kind, symbols.itemsize) else settle_numpy
     limit = limit_of(bound, kind)
     if form(symbols, fits, places, table, original, reference, result, limit, code):
         escaped: Array = places.take(np.flatnonzero(fits == 0))
@@ -184,7 +179,7 @@ _PLACES_AT_A_TIME: Final = 1 << 14  # that are changed, so that they and what is
 
 def add_sums(symbols: Array, places: Array, table: Array, out: Array, code: int) -> None:
     """Add the values of symbols to the components at places (int64, rising), in place."""
-    form = _add_sums if is_served(symbols, table, ELEMENT_TYPES[code]) else _add_sums_numpy
+    form = _add_sums if serves(table, ELEMENT_TYPES[code], symbols.itemsize) else _add_sums_numpy
     form(symbols, places, table, out, code)
 
 

@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 
 from ..element_types import Array
-from ..masks import bit_places
 from ..parallel import PIECE, slices
 from . import kernel
+from .counts import bit_places
 
 _CHUNK_WORDS: Final = 1 << 12  # that are searched at a time
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from lccodec.policy.followers import mark_trained
 from lccodec.policy.policy import Candidate
 from lccodec.policy.roles import PARAMETER, PERHAPS, Role
-from lccodec.policy.trained import mark_trained
 
 from ..support.candidates import candidate
 
