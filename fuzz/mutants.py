@@ -48,7 +48,7 @@ TABLE = HERE / "README.md"
 #: constants in them: the others write, or read only a part of a file.
 READERS = {
     ".": ["byteorder", "constants", "cursor"],
-    "loops": ["counts", "interpolation", "representatives", "sizes", "sums"],
+    "loops": ["counts", "representatives", "sizes", "sums"],
     "entropy": [
         "classes",
         "huffman",

@@ -12,6 +12,7 @@ Source: SPEC 7.3.
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
 from functools import cache
@@ -308,8 +309,13 @@ def decode(run: LaneRun) -> Array:
 
 def _read_lanes(data: Array, starts: Array, lengths: Array, count: int) -> tuple[Array, Array]:
     """Return the symbols of lanes, and where each lane ends, in bits."""
-    steps = -(-count // starts.size)
-    together = _symbols_together(int(lengths.max()), steps)
+    longest, steps = int(lengths.max()), -(-count // starts.size)
+    # More symbols a lookup mean fewer steps and larger tables.
+    together, least = 1, math.inf
+    for k in range(1, 5):
+        cost = _STEP_COST_ENTRIES * steps / k + k * (1 << longest * k)
+        if cost < least and (k == 1 or longest * k <= 16):
+            together, least = k, cost
     if jumps_pay(8 * data.size, steps // together):
         return _jump(data, starts, lengths, count)
     return _step(data, starts, lengths, count, together)
@@ -393,12 +399,6 @@ read_lanes = kernel(_read_lanes, _read_lanes_loop, "in u1, in i8, in u1, i8")
 def jumps_pay(bits: int, steps: int) -> bool:
     """Return whether looking at every bit of lanes takes less time than that many steps of them."""
     return bits <= min(_STEP_COST_BITS * steps, _MAX_JUMP_BITS)
-
-
-def _symbols_together(longest: int, steps: int) -> int:
-    """Return how many symbols one lookup should give: more mean fewer steps and larger tables."""
-    choices = [k for k in range(1, 5) if k == 1 or longest * k <= 16]
-    return min(choices, key=lambda k: _STEP_COST_ENTRIES * steps / k + k * (1 << (longest * k)))
 
 
 def _bit_by_bit(data: Array, starts: Array, lengths: Array, count: int) -> tuple[Array, Array]:

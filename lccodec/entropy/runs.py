@@ -153,7 +153,7 @@ def pack(values: Array, width: int) -> Array:
         return _join(values, width)[:size]
     # Eight values fill `width` bytes exactly: join them in a 64-bit word and take its low bytes.
     words = values.view("<u8")  # the first operation converts them to the host's order
-    for low, used, apart in _pairs(width):
+    for low, used, apart in _MOVES[width]:
         words = (words & low) | (words >> apart) & (low << used)
     return np.ascontiguousarray(stored_view(words).reshape(-1, 8)[:, :width]).reshape(-1)[:size]
 
@@ -217,6 +217,9 @@ def _pairs(width: int) -> list[tuple[np.uint64, np.uint64, np.uint64]]:
     return moves
 
 
+_MOVES: Final = {width: _pairs(width) for width in (3, 5, 6, 7)}
+
+
 def unpack(data: bytes | memoryview | Array, count: int, width: int) -> Array:
     """Return the `count` values (uint8) that :func:`pack` packed into `data`."""
     packed = np.frombuffer(data, np.uint8)
@@ -232,7 +235,7 @@ def unpack(data: bytes | memoryview | Array, count: int, width: int) -> Array:
     fields = np.zeros((rows, 8), np.uint8)
     fields[:, :width] = padded.reshape(rows, width)
     words = fields.view("<u8")[:, 0]
-    for low, used, apart in reversed(_pairs(width)):
+    for low, used, apart in reversed(_MOVES[width]):
         words = (words & low) | (words & low << used) << apart
     return stored_view(words)[:count]
 

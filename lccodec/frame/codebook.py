@@ -137,10 +137,10 @@ def write_block(
     else:  # the bytes of a wide codebook are two streams
         pieces = []
         for shift in (0, 8):
-            half: Sparse | Array = (values >> shift).astype(np.uint8)
-            if isinstance(symbols, Sparse):
-                half = as_sparse(Sparse(symbols.positions, half), count)
-            pieces += write_run(half, count, columns)
+            half = (values >> shift).astype(np.uint8)
+            places = symbols.positions if isinstance(symbols, Sparse) else None
+            run = half if places is None else as_sparse(Sparse(places, half), count)
+            pieces += write_run(run, count, columns)
     if escapes.size == 0:
         return [b"\x00", *pieces]
     marks = Sparse(escapes, np.ones(escapes.size, np.uint8))

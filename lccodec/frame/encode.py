@@ -204,7 +204,7 @@ class FrameCoder:
                 yield replace(self._header, method=METHOD_RAW, relative=False, block_log2=0).to_bytes()
                 yield stored_bytes(own)
                 break
-            small = [head, struct.pack("<I", size)]
+            small: list[Piece] = [head, struct.pack("<I", size)]
             for piece in block:  # small ones are joined: a call for each would take longer
                 if len(piece) < _MIN_CHUNK_BYTES:
                     small.append(piece)

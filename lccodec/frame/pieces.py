@@ -58,7 +58,8 @@ def blocks_of(header: FrameHeader, start: int, stop: int) -> Iterator[tuple[int,
     """
     if header.method != METHOD_SMOOTH:
         length = 1 << header.block_log2
-        yield from ((start, length, None) for start in range(start, stop, length))
+        for first in range(start, stop, length):
+            yield first, length, None
         return
     from . import smooth
 

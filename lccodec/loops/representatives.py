@@ -1,17 +1,20 @@
-"""Representatives added to a reference: by the encoder, which checks them, and by the decoder.
+"""Reconstruction: representatives added to a reference, and arrays between two known ones.
 
-Values are components: bit patterns. Representatives are numbers, or steps of the order-preserving
-integers, of the type of components. The reference is empty where there is none. `code` is that of
-the element type. Source: SPEC 7.6 (LCC-REC-03, LCC-REC-04) and 7.7.
+The decoder adds them, and so does the encoder, which checks them. Values are components: bit
+patterns. Representatives are numbers, or steps of the order-preserving integers, of the type of
+components. The reference is empty where there is none. `code` is that of the element type.
+
+Source: SPEC 7.6 (LCC-REC-03, LCC-REC-04, LCC-INT-04) and 7.7.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
+from .. import element_types
 from ..element_table import ELEMENT_TYPES, ElementType
 from ..element_types import Array, add, add_at, octaves, unwork, work
 from ..parallel import slices
@@ -197,4 +200,30 @@ def _add_sums_loop(symbols: Array, places: Array, table: Array, out: Array, code
 
 _add_sums = kernel(
     _add_sums_numpy, _add_sums_loop, *(f"in {s}, in i8, in {t}, out {u}, i8" for s, t, u in TYPES)
+)
+
+
+def interpolate(low: Array, high: Array, weight: float, kind: ElementType, out: Array) -> None:
+    """Do what :func:`lccodec.element_types.interpolate` does."""
+    form = _interpolate if is_native(kind) else _interpolate_numpy
+    form(low, high, kind.work.type(weight), kind.code, out)
+
+
+def _interpolate_numpy(low: Array, high: Array, weight: Any, code: int, out: Array) -> None:
+    element_types.interpolate(low, high, float(weight), ELEMENT_TYPES[code], out)
+
+
+def _interpolate_loop(low: Array, high: Array, weight: Any, code: int, out: Array) -> None:
+    number = np.full(1, weight).dtype
+    first, last, result = low.view(number), high.view(number), out.view(number)
+    for i in range(out.size):
+        value = first[i] - (first[i] - last[i]) * weight
+        if np.isfinite(value):
+            result[i] = value
+        else:
+            out[i] = low[i]
+
+
+_interpolate = kernel(
+    _interpolate_numpy, _interpolate_loop, *(f"in u{n}, in u{n}, f{n}, i8, out u{n}" for n in (4, 8))
 )

@@ -14,8 +14,7 @@ from lccodec.element_types import Array
 from lccodec.loops import buckets, differences, sizes, sums
 from lccodec.loops.bins import _zigzags_loop, zigzags, zigzags_numpy
 from lccodec.loops.counts import _histogram, _histogram_loop, _tally_loop, _tally_numpy, histogram, tally
-from lccodec.loops.interpolation import _interpolate_loop, interpolate
-from lccodec.loops.representatives import is_native
+from lccodec.loops.representatives import _interpolate_loop, interpolate, is_native
 
 from ..support.strategies import REALS, random_array
 
