@@ -48,7 +48,7 @@ TABLE = HERE / "README.md"
 #: constants in them: the others write, or read only a part of a file.
 READERS = {
     ".": ["byteorder", "constants", "cursor"],
-    "loops": ["counts", "representatives", "sizes", "sums"],
+    "loops": ["representatives", "search", "sums"],
     "entropy": [
         "classes",
         "huffman",

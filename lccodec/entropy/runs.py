@@ -14,7 +14,7 @@ import numpy as np
 from ..byteorder import stored_view
 from ..element_types import Array
 from ..loops import kernel
-from ..loops.counts import true_places
+from ..loops.search import true_places
 from ..parallel import slices
 
 #: With more than one symbol in so many, places take more memory than all symbols.

@@ -35,7 +35,7 @@ from ..constants import (
 )
 from ..element_types import Array
 from ..loops import kernel
-from ..loops.counts import histogram
+from ..loops.search import histogram
 from . import huffman, lanes
 from .classes import Classes, find_classes
 from .huffman import entropy_bits

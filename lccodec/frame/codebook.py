@@ -27,8 +27,8 @@ from ..entropy.runs import Gathered, Packed, Sparse, as_sparse, dense, group_sym
 from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_run
 from ..errors import FormatError
-from ..loops.counts import true_places
 from ..loops.representatives import add_sums, reconstruct, serves, settle
+from ..loops.search import true_places
 from ..loops.whole import write_sums
 from ..parallel import PIECE
 from ..quantizers.base import Exact, Partition, Quantizer, Settles, check_partition, known_symbols

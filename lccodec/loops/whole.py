@@ -15,7 +15,7 @@ import numpy as np
 from ..element_table import ELEMENT_TYPES
 from ..element_types import Array
 from . import inlined, is_compiled, kernel
-from .bins import zigzags_numpy
+from .partitions import zigzags_numpy
 from .representatives import TYPES, limit_of, reconstruct, serves, settle_numpy
 
 _CHUNK: Final = 1 << 11  # values at a time, which stay in the first-level cache

@@ -17,7 +17,7 @@ from .. import element_types
 from ..element_table import ELEMENT_TYPES, ElementType
 from ..element_types import Array
 from . import kernel
-from .counts import true_places
+from .search import true_places
 
 #: A mask (uint8), values and their reference.
 Marked: TypeAlias = tuple[Array, Array, Array]

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..arguments import check_choice, integer
 from ..element_types import Array
-from ..loops.buckets import bucket_symbols, extremes, has_loops
+from ..loops.partitions import bucket_symbols, extremes, has_loops
 from ..loops.whole import UNFIT, settle_buckets, window_of
 from ..parallel import PIECE
 from .base import Quantizer, Settles

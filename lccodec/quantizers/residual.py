@@ -25,7 +25,7 @@ import numpy as np
 
 from ..element_table import ElementType
 from ..element_types import Array, subtract, work
-from ..loops.counts import true_places
+from ..loops.search import true_places
 from ..loops.zones import Marked, found, octaves, outside, squares_inside
 from ..parallel import PIECE, stretches
 
