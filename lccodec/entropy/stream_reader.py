@@ -88,7 +88,8 @@ def reading(
     if mode == STREAM_PACKED:
         return (yield from _read_packed(cursor, count, depth))
     if mode == STREAM_SPARSE:
-        return (yield from _read_sparse(cursor, count, depth))
+        opened = yield from _open_sparse(cursor, count, depth)
+        return opened.close((yield from _decoded(opened)))
     if mode == STREAM_CLASSED:
         return (yield from _read_classed(cursor, count, depth))
     if mode == STREAM_SPLIT:
@@ -110,11 +111,6 @@ def _read_packed(cursor: Cursor, count: int, depth: int) -> Reading[Packed]:
     if not is_filled(groups, count, width):
         raise FormatError("LCC-STR-05", cursor.where, "the padding of the last group is not zero")
     return Packed(groups, width)
-
-
-def _read_sparse(cursor: Cursor, count: int, depth: int) -> Reading[Sparse | Array]:
-    opened = yield from _open_sparse(cursor, count, depth)
-    return opened.close((yield from _decoded(opened)))
 
 
 def _decoded(*streams: _Opened) -> Reading[Iterator[Symbols]]:

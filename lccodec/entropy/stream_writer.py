@@ -153,7 +153,10 @@ def write_plane(run: Sparse | Array, count: int, small: Small | None = None, dep
     It is split if that saves enough; `small` has what is known of its reference.
     """
     if small is not None and (divided := small.divide(run, count)):
-        pieces = _write_split(*divided, count, small)
+        own, rest = divided
+        some, bounds = small.places.size, small.bounds
+        pieces = [bytes([STREAM_SPLIT, bounds.size]), stored_bytes(bounds), struct.pack("<I", some)]
+        pieces += [*write_plane(own, some, depth=2), *write_plane(rest, count, depth=2)]
         size = sum(map(len, pieces))
         if nonzero_count(run, count) <= MAX_STREAM_PLACES * size and count <= MAX_SPLIT_SYMBOLS * size:
             return pieces
@@ -164,12 +167,6 @@ def write_plane(run: Sparse | Array, count: int, small: Small | None = None, dep
         if _is_sparse(run.positions.size, count) and not (largest >> 7 and _is_noise(run, count)):
             return _write_sparse(run, count, depth)
     return write_stream(dense(run, count), depth)
-
-
-def _write_split(own: Sparse | Array, rest: Sparse | Array, count: int, small: Small) -> list[Piece]:
-    size = small.places.size
-    head = [bytes([STREAM_SPLIT, small.bounds.size]), stored_bytes(small.bounds), struct.pack("<I", size)]
-    return [*head, *write_plane(own, size, depth=2), *write_plane(rest, count, depth=2)]
 
 
 def _write_classed(run: Sparse | Array, classes: Classes) -> list[Piece]:
@@ -359,8 +356,13 @@ def _write_gaps(
         if depth == 1 and (runs := _write_runs(gaps, values, low)):
             return runs
         low = 0 if depth > 1 else low
-    if largest >> low > 255:
-        gaps, values = _split_gaps(gaps, values, 256 << low)
+    if largest >> low > 255:  # symbols of value 0 are put into gaps, so that each is below the reach
+        reach = 256 << low
+        long = np.flatnonzero(gaps >= reach)
+        fillers = gaps[long] // reach
+        gaps[long] %= reach
+        before = np.repeat(long, fillers)
+        gaps, values = np.insert(gaps, before, reach - 1), np.insert(values, before, 0)
     pieces = _gaps_and_values(gaps, values, low, depth)
     if gaps.size > MAX_STREAM_PLACES * sum(map(len, pieces)):
         pieces = _gaps_and_values(gaps, values, low + 1, depth)  # a bit of each gap: that is enough
@@ -438,12 +440,3 @@ def _write_runs(gaps: Array, values: Array, low: int) -> list[Piece]:
         pieces += [bytes([STREAM_CONSTANT, 0])]
     pieces += _write_sparse(Sparse(places, values), count, 2)
     return pieces if count <= MAX_STREAM_PLACES * sum(map(len, pieces)) else []
-
-
-def _split_gaps(gaps: Array, values: Array, reach: int) -> tuple[Array, Array]:
-    """Put symbols of value 0 into gaps of `reach` or more, so that every gap is below `reach`."""
-    long = np.flatnonzero(gaps >= reach)
-    fillers = gaps[long] // reach
-    gaps[long] %= reach
-    before = np.repeat(long, fillers)
-    return np.insert(gaps, before, reach - 1), np.insert(values, before, 0)
