@@ -17,7 +17,9 @@ cost more than the interval gained. So a step is also at most a part of the spre
 A first moment is a step that the optimizer has yet to take. A run that resumes without it falls
 behind by what it would have coasted: about the square of the correlation of the last movement with
 the update that the moment stands for. That is half an interval where saves are some iterations
-apart, and next to nothing where an interval is many times as long as the memory of the moment.
+apart, and next to nothing where an interval is many times as long as the memory of the moment. Some
+optimizers take the sign of a moment. There the movement follows the signs better than the sizes,
+and what is small, and would be in the zone, moves weights as far as all else.
 
 A second moment sets the length of all updates to come. A run late in training, which lives at the
 edge of what its rate allows, loses half an interval of ten iterations by updates that are 3 % too
@@ -135,7 +137,8 @@ def correlations(candidates: Sequence[Candidate], quantizers: Mapping[str, Quant
     """Return the correlation of each first moment's update with the movement of its weight.
 
     The movement is that of the originals since the save before. Elements that did not move are left
-    out: an update of a few rows leaves the moments of all others as they are.
+    out: an update of a few rows leaves the moments of all others as they are. Without a second
+    moment, the update is the moment or its sign, whichever the movement follows.
 
     Parameters
     ----------
@@ -169,7 +172,11 @@ def correlations(candidates: Sequence[Candidate], quantizers: Mapping[str, Quant
         d, update = d[known], update[known]
         product = math.sqrt(float(d @ d) * float(update @ update))
         if d.size >= _MIN_MOVED and product > 0:
-            found[moment] = float(d @ update) / product
+            explained = [float(d @ update) / product]
+            if v is None:
+                signs = np.sign(update)
+                explained.append(float(d @ signs) / math.sqrt(float(d @ d) * float(signs @ signs)))
+            found[moment] = max(explained, key=abs)
     return found
 
 

@@ -182,6 +182,19 @@ def test_a_moment_explains_less_of_a_longer_movement(interval: int) -> None:
     assert found == pytest.approx(-expected, abs=0.06)
 
 
+def test_a_run_may_go_by_the_signs_of_its_moments() -> None:
+    rng = np.random.default_rng(0)
+    m = rng.laplace(size=2000).astype(np.float32)
+    v = with_past(f"{MOMENT}_sq", "second_moment", np.ones(2000, np.float32))
+    for update, with_v, expected in ((np.sign(m), False, 1.0), (m, False, 1.0), (np.sign(m), True, 0.71)):
+        arrays = [
+            with_past("model/w", "weight", -1e-3 * update, np.zeros(2000, np.float32)),
+            with_past(MOMENT, "first_moment", m, m),
+        ]
+        (found,) = correlations([*arrays, v] if with_v else arrays, CHOSEN).values()
+        assert found == pytest.approx(-expected, abs=0.02)
+
+
 def test_elements_that_did_not_move_say_nothing() -> None:
     """As of embeddings: a batch touches some rows, and the moments of all others stay."""
     (dense,) = correlations(run_of_adam(5, 4000), CHOSEN).values()
