@@ -47,10 +47,9 @@ TABLE = HERE / "README.md"
 #: Modules that read stored bytes. Of each, the functions count that an answer needs, and the
 #: constants in them: the others write, or read only a part of a file.
 READERS = {
-    ".": ["byteorder", "constants", "cursor", "masks"],
-    "loops": ["interpolation", "representatives", "sizes", "sums"],
+    ".": ["byteorder", "constants", "cursor"],
+    "loops": ["representatives", "search", "sums"],
     "entropy": [
-        "bits",
         "classes",
         "huffman",
         "lanes",
@@ -70,7 +69,7 @@ READERS = {
         "scalars",
         "tree",
     ],
-    "parity": ["code", "field"],
+    "parity": ["code"],
     "chain": ["bounds"],
     "chain/read": ["links", "replay"],
     "chain/store": ["opening", "store"],

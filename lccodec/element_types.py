@@ -57,7 +57,8 @@ def components(array: Array) -> tuple[ElementType, Array]:
     kind = element_type(array.dtype)
     if kind.kind == "b":
         array = array.view(np.uint8) != 0  # as in NumPy, every byte but 0 is true
-    return kind, np.ascontiguousarray(in_host_order(array)).reshape(-1).view(kind.bits)
+    native = array.dtype if array.dtype.isnative else array.dtype.newbyteorder("=")
+    return kind, np.ascontiguousarray(array, native).reshape(-1).view(kind.bits)
 
 
 def in_host_order(array: Array) -> Array:

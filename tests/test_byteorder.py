@@ -104,7 +104,7 @@ ALLOWED = {
         "np.frombuffer(data, np.uint64, size // 8)": "compiled on little-endian hosts alone",
         "last.data": "the same",
     },
-    "loops/bins": {"index.view(np.uint8)": "of int8"},
+    "loops/partitions": {"index.view(np.uint8)": "of int8"},
     "loops/zones": {"np.logical_not(inside, out=inside).view(np.uint8)": "of bool"},
     "entropy/stream_writer": {"symbols.data": "uint8", "groups.data": "uint8"},
     "entropy/lanes": {"stored_view(store).data": "uint8", "stored.data": "uint8"},

@@ -18,7 +18,7 @@ from lccodec.element_types import (
     subtract,
     widen,
 )
-from lccodec.masks import bit_places, true_places
+from lccodec.loops.search import bit_places, true_places
 
 from .support.strategies import ALL_DTYPES, Pair, array_and_reference, bits_of, random_array
 

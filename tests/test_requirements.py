@@ -125,7 +125,7 @@ def test_what_is_missing_is_left_out_of_every_call(tmp_path: Path) -> None:
         ("tests/cli/test_program.py", True),  # in one test
         ("lccodec/adapters/dcp.py", True),  # in a doctest
         ("tests/entropy/test_lockstep.py", False),
-        ("lccodec/entropy/bits.py", False),
+        ("lccodec/entropy/runs.py", False),
     ],
 )
 def test_files_without_a_test_that_is_left_out_are_not_collected_for_them(file: str, some: bool) -> None:

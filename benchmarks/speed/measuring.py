@@ -24,7 +24,7 @@ import numpy as np
 
 import lccodec
 from lccodec.chain.save import reference, saver
-from lccodec.container.manifest import StoredFigures
+from lccodec.chain.save.measurement import Sampling
 
 from ..measure.results import add_results, tell
 
@@ -35,12 +35,12 @@ BETWEEN: Final = 1e-3  # learning rate of the steps between two saves
 
 #: Functions that measure, or prepare it, by the object that has them.
 MEASURING: Final = (
-    (saver.Sampling, "__init__"),
+    (Sampling, "__init__"),
+    (Sampling, "fits"),
     (reference.ValueReference, "look_back"),
     (saver.Measurement, "__init__"),
     (saver.Measurement, "figures"),
     (saver, "inherited_figures"),
-    (StoredFigures, "to_json"),
 )
 
 Shape = tuple[int, ...]

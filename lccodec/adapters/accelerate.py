@@ -35,7 +35,7 @@ try:
 except ImportError:
     raise DependencyError("needs accelerate: pip install 'lccodec[accelerate]'") from None
 
-from .huggingface import pack, unpack
+from .huggingface import pack_with, unpack
 from .link import PACKED
 
 __all__ = ["register"]
@@ -87,7 +87,7 @@ class _Packer:
         self._accelerator.wait_for_everyone()  # until all processes have written their files
         try:
             if self._accelerator.is_main_process:
-                pack(self._saver, self._folder, models=self._models)
+                pack_with(self._saver, self._folder, models=self._models)
         finally:
             self._models = []
             self._accelerator.wait_for_everyone()

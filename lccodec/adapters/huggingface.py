@@ -23,6 +23,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
+from ..chain.chain import Chain
 from ..container.system import checked_path, storage_errors
 from ..container.tree import leaf_name
 from ..errors import FormatError, warn
@@ -30,7 +31,7 @@ from ..policy.roles import Assignment
 from . import torch as adapter
 from .chains import LinkSaver
 from .files.disk import replacing
-from .link import PACKED, open_linked
+from .link import PACKED, open_linked, save_linked
 from .matching import unwrapped
 from .torch.archive import load_archive
 from .torch.states import module_roles
@@ -49,6 +50,22 @@ _TORCH_FILE: Final = re.compile(r"(optimizer|pytorch_model)\w*\.(pt|bin)")
 
 
 def pack(
+    folder: str | os.PathLike[str], chain: Chain | None = None, *, models: Iterable[torch.nn.Module] = ()
+) -> list[Path]:
+    """Store the tensors of a folder's large files in one checkpoint; return the files it removes.
+
+    The chain stores them as deltas; without it the checkpoint stands alone. `models` are the
+    modules of the weights, if they are at hand: their types show what is trained. An
+    ``ArgumentError`` names what cannot be stored; then nothing is removed.
+    """
+    contents = _read(checked_path(folder), models)
+    if contents is None:
+        return []
+    save_linked(contents.plain, contents.path, contents.metadata, chain, contents.known)
+    return contents.remove(hint=True)
+
+
+def pack_with(
     saver: LinkSaver,
     folder: str | os.PathLike[str],
     *,
@@ -57,12 +74,12 @@ def pack(
     needed: list[Callable[[], object]] | None = None,
     hint: bool = False,
 ) -> None:
-    """Store the tensors of a folder's large files in one checkpoint, which a saver saves.
+    """Do the same as `pack`, with the chain of a saver, which may do it in the background.
 
-    The files are removed when the checkpoint is on the disk, and must stay as they are until then;
-    after an ``ArgumentError``, which names what cannot be stored, none is. If they are `needed`,
-    they stay, and the list gets what removes them. `models` are the modules of the weights: their
-    types show what is trained. With `hint`, transformers tells that the folder is packed.
+    The large files are removed when the checkpoint is on the disk. Until then they must stay as
+    they are. If they are `needed`, they stay, and the list gets the function that removes them.
+    `step` is the trainer's, for the chain. With `hint`, transformers tells that the folder is
+    packed.
     """
     contents = _read(checked_path(folder), models)
     if contents is not None:
@@ -87,8 +104,8 @@ class _Content:
     def path(self) -> Path:
         return self.folder / PACKED
 
-    def remove(self, *, hint: bool) -> None:
-        """Remove the large files, if their checkpoint is there."""
+    def remove(self, *, hint: bool = False) -> list[Path]:
+        """Remove the large files, if their checkpoint is there; return their paths."""
         names = sorted(self.names, key=_is_of_optimizer) if self.path.exists() else []
         removed = [self.folder / name for name in names]
         index = self.folder / _INDEX
@@ -97,6 +114,7 @@ class _Content:
                 temporary.write_text(json.dumps(_HINT))
         for path in removed:
             path.unlink(missing_ok=True)  # a library may delete a folder at any time
+        return removed
 
 
 def _read(folder: Path, models: Iterable[torch.nn.Module]) -> _Content | None:
@@ -144,7 +162,8 @@ def _model_roles(
 def unpack(folder: str | os.PathLike[str]) -> list[Path]:
     """Write the files that `pack` removed, and return them. Existing files are left as they are.
 
-    A ``DataError`` says that stored bytes break a rule, or name a file outside the folder.
+    A ``ChainError`` says that the checkpoint is missing from its chain, a ``DataError`` that stored
+    bytes break a rule, or name a file outside the folder.
     """
     folder = checked_path(folder)
     with open_linked(folder / PACKED) as file:

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ..chain.chain import Chain
 from ..chain.life.pins import add_link, name_exact
@@ -34,9 +35,33 @@ from ..chain.store.store import checkpoint_name
 from ..constants import MAX_STEP
 from ..container.system import checked_path
 from ..errors import ChainError, FormatError, StorageError
+from ..policy.roles import Assignment
 
 #: The name of the checkpoint in a folder of Hugging Face's libraries that was packed.
 PACKED: Final = "lccodec.lcc.h5"
+
+
+def save_linked(
+    state: Any,
+    path: str | os.PathLike[str],
+    metadata: dict[str, str],
+    chain: Chain | None,
+    roles: Mapping[str, Assignment] | None = None,
+    step: int | None = None,
+    only: Sequence[str] | None = None,
+) -> None:
+    """Write a state to a lossless file; with a chain, to a step of it, and then to the file.
+
+    An existing file is replaced after the state is on the disk. `step` is the trainer's (see
+    `chain_step`); `roles` and `only` are as for `Chain.save`. Errors are those of `Chain.save` and
+    `write_link`.
+    """
+    if chain is None:
+        save_file(state, path, metadata)
+        return
+    step = chain_step(step, chain.latest)
+    chain.save(step, state, metadata, roles=roles, only=only)
+    write_link(chain, step, checked_path(path))
 
 
 def chain_step(wanted: int | None, latest: int | None) -> int:
@@ -80,7 +105,7 @@ def write_link(chain: Chain, step: int, path: Path) -> int:
 
 
 def open_linked(path: str | os.PathLike[str]) -> OpenCheckpoint:
-    """Open a file that has a state itself, or the checkpoint that a link names.
+    """Open a file of `save_linked`: the state itself, or the checkpoint that a link names.
 
     A ``ChainError`` says that the linked one is missing or has another root hash.
     """

@@ -43,7 +43,7 @@ try:
 except ImportError:
     raise DependencyError("needs transformers: pip install 'lccodec[transformers]'") from None
 
-from .huggingface import pack, unpack
+from .huggingface import pack_with, unpack
 from .link import PACKED
 
 __all__ = ["LCCallback", "unpacked"]
@@ -85,7 +85,7 @@ class LCCallback(TrainerCallback):
         # At the end the trainer loads the best weights from its own files. Without the optimizer's
         # beside them, it would resume as if there were none.
         needed = self._needed if args.load_best_model_at_end else None
-        pack(self._saver, folder, models=models, step=state.global_step, needed=needed, hint=True)
+        pack_with(self._saver, folder, models=models, step=state.global_step, needed=needed, hint=True)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - the trainer passes them
         """Before the trainer saves, wait for the save in the background: it may delete folders.

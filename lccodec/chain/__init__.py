@@ -4,7 +4,7 @@
 
 - `adapter`, `progress`, `bounds`: what a caller gives beside a state: a framework, who is told how
   far a call is, what a file may ask.
-- `behind`: what acts after a commit, in threads: `keep`, parity and mirrors do.
+- `behind`: what acts after a commit: `keep` at once, parity and mirrors in threads.
 - `store`: where checkpoints are: names, steps, the claim of a process, what needs what.
 - `read`: from files to a state: links, replay, one open checkpoint, the exact file, validation.
 - `save`: from a state to files: plan, code, commit; `save/background`: the same beside the caller.

@@ -476,7 +476,7 @@ class Manifest:
 
 
 _MAX_LENGTH: Final = MAX_STEP  # bytes of a frame: like a step, exact in every JSON reader
-# LCC-MAN-03: in this order
+# LCC-MAN-03: in this order. `checkpoint.py` reads those before `policy` by pattern.
 _KEYS: Final = (
     *("lccodec", "step", "parent", "later", "replaces", "exact", "policy", "figures"),
     *("metadata", "tree", "scalars", "arrays", "copies", "frames"),

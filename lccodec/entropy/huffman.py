@@ -20,7 +20,7 @@ from ..cursor import Cursor
 from ..element_types import Array
 from ..errors import FormatError
 from ..loops import kernel
-from .bits import is_filled, packed_size, unpack
+from .runs import is_filled, packed_size, unpack
 
 
 def entropy_bits(counts: Array) -> Array:
@@ -75,20 +75,20 @@ class PackageMerge:
         self._settled = False  # whether all lists from here on are the same
         self._alphabet = counts.size
 
-    def _next(self) -> Array:
-        """Make the next list: pairs of the last list's items (packages), merged with the leaves."""
-        paired = self._items[: self._items.size & ~1]
-        merged = np.concatenate([self._leaves, paired[0::2] + paired[1::2]])
-        by_weight = np.argsort(merged, kind="stable")
-        items = merged.take(by_weight)
-        self._settled = items.size == self._items.size and bool((items == self._items).all())
-        self._items = items
-        return by_weight < self._leaves.size
-
     def lengths(self, limit: int) -> Array:
         """Return the code lengths (uint8) of least total size with at most `limit` bits."""
         while len(self._flags) < limit:
-            self._flags.append(self._flags[-1] if self._settled else self._next())
+            if self._settled:
+                self._flags.append(self._flags[-1])
+                continue
+            # The next list: pairs of the last list's items (packages), merged with the leaves.
+            paired = self._items[: self._items.size & ~1]
+            merged = np.concatenate([self._leaves, paired[0::2] + paired[1::2]])
+            by_weight = np.argsort(merged, kind="stable")
+            items = merged.take(by_weight)
+            self._settled = items.size == self._items.size and bool((items == self._items).all())
+            self._items = items
+            self._flags.append(by_weight < self._leaves.size)
         # Walk back through the lists. Each chosen leaf adds a bit to its symbol; these leaves are
         # the smallest, so they are a prefix. Each chosen package is two items of the list before.
         bits = np.zeros(self._leaves.size, np.int64)
@@ -178,12 +178,6 @@ def canonical_codes(lengths: Array) -> Array:
     spans = 1 << unused
     codes[order] = (np.cumsum(spans) - spans) >> unused
     return codes
-
-
-def size_bound(counts: Array, lengths: Array) -> int:
-    """Return about the bytes of a Huffman run: its codes, its table, and 1 % for the lanes."""
-    bits = int(counts @ lengths)
-    return bits * 101 // 800 + 6 + (int(np.flatnonzero(lengths)[-1]) + 2) // 2
 
 
 def read_lengths(cursor: Cursor) -> Array:

@@ -12,6 +12,7 @@ Source: SPEC 7.3.
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
 from functools import cache
@@ -27,8 +28,8 @@ from ..cursor import Cursor
 from ..element_types import Array
 from ..errors import FormatError, LimitError
 from ..loops import kernel
-from .bits import is_filled, pack, packed_size, unpack
 from .huffman import REVERSED, canonical_codes, canonical_order, read_lengths
+from .runs import is_filled, pack, packed_size, unpack
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,11 +115,6 @@ WORD_BITS: Final = 49
 _LENGTH_BITS: Final = 6  # low bits of an entry of joined codes, which hold their length
 
 
-def _lane_count(symbols: int, bits: int) -> int:
-    lanes = min(max(bits // LANE_BITS, symbols // LANE_SYMBOLS, 1), MAX_LANES)
-    return min(max(lanes, -(-symbols // MAX_LANE_SYMBOLS)), symbols)
-
-
 def encode(data: Array, counts: Array, lengths: Array) -> list[bytes | memoryview]:
     """Return the parts of a Huffman run: the table, the lane directory and the lanes.
 
@@ -130,7 +126,8 @@ def encode(data: Array, counts: Array, lengths: Array) -> list[bytes | memoryvie
         Occurrences and code lengths of the 256 symbols. Every symbol of `data` has a length.
     """
     bits = int(counts @ lengths)
-    lanes = _lane_count(data.size, bits)
+    lanes = min(max(bits // LANE_BITS, data.size // LANE_SYMBOLS, 1), MAX_LANES)
+    lanes = min(max(lanes, -(-data.size // MAX_LANE_SYMBOLS)), data.size)
     last = int(np.flatnonzero(lengths)[-1])
     lengths = lengths[: last + 1]
     codes = (REVERSED[canonical_codes(lengths)] >> (MAX_CODE_BITS - lengths)).astype(np.uint64)
@@ -156,7 +153,15 @@ def _write_lanes(data: Array, codes: Array, lengths: Array, lanes: int, stored: 
     `codes` and `lengths` of the symbols are uint64. A code begins in its lowest bit. A lane may
     take a byte more than an eighth of its bits.
     """
-    table, together = _joined_codes(codes, lengths, data.size)
+    # A table of codes for several symbols at once, whose index has the symbols as digits. An entry
+    # is ``code << 6 | length``.
+    joined, bits, together = codes, lengths, 1
+    largest = min(1 << 16, data.size // 8)
+    while joined.size * codes.size <= largest and int(bits.max() + lengths.max()) <= 64 - _LENGTH_BITS:
+        joined = (joined[:, None] | codes << bits[:, None]).reshape(-1)
+        bits = (bits[:, None] + lengths).reshape(-1)
+        together += 1
+    table = joined << _LENGTH_BITS | bits
     # Rows of lookups are joined in pairs, so a batch has a power of two of them.
     lookups = -(-data.size // (lanes * together))
     batch = 1 << min(
@@ -179,7 +184,15 @@ def _write_lanes(data: Array, codes: Array, lengths: Array, lanes: int, stored: 
         entries = table.take(index, mode="clip")
         bits = entries & (1 << _LENGTH_BITS) - 1
         entries >>= _LENGTH_BITS
-        words, bits = _join(entries, bits)
+        words = entries
+        while len(bits) > 1:  # neighbouring rows are joined, while every word has room for its bits
+            longer = bits[0::2] + bits[1::2]
+            if int(longer.max()) > 64:
+                break
+            high = words[1::2]
+            high <<= bits[0::2]
+            high |= words[0::2]
+            words, bits = high, longer
         places = np.empty_like(bits)
         for place, size in zip(places, bits, strict=True):
             place[:] = position
@@ -195,12 +208,12 @@ def _write_lanes(data: Array, codes: Array, lengths: Array, lanes: int, stored: 
     start >>= 3
     memory, ends = stored_view(store).data, start + sizes
     parts = [memory[begin:end] for begin, end in zip(start.tolist(), ends.tolist(), strict=True)]
-    joined = b"".join(parts)
-    stored[: len(joined)] = np.frombuffer(joined, np.uint8)
+    written = b"".join(parts)
+    stored[: len(written)] = np.frombuffer(written, np.uint8)
     return sizes
 
 
-def _write_lanes_loop(  # noqa: PLR0912, PLR0915 - a call in a loop would take longer
+def _write_lanes_loop(  # a call in a loop would take longer
     data: Array, codes: Array, lengths: Array, lanes: int, stored: Array
 ) -> Array:
     # Some codes of a lane are joined in a word. Its whole bytes are written, and what is left of it
@@ -280,33 +293,6 @@ def _write_lanes_loop(  # noqa: PLR0912, PLR0915 - a call in a loop would take l
 write_lanes = kernel(_write_lanes, _write_lanes_loop, "in u1, in u8, in u8, i8, out u1")
 
 
-def _joined_codes(codes: Array, lengths: Array, symbols: int) -> tuple[Array, int]:
-    """Return a table of codes for several symbols at once, and the number of symbols.
-
-    An entry is ``code << 6 | length``. Its index has the symbols as digits.
-    """
-    joined, bits, together = codes, lengths, 1
-    largest = min(1 << 16, symbols // 8)
-    while joined.size * codes.size <= largest and int(bits.max() + lengths.max()) <= 64 - _LENGTH_BITS:
-        joined = (joined[:, None] | codes << bits[:, None]).reshape(-1)
-        bits = (bits[:, None] + lengths).reshape(-1)
-        together += 1
-    return joined << _LENGTH_BITS | bits, together
-
-
-def _join(words: Array, bits: Array) -> tuple[Array, Array]:
-    """Join neighbouring rows of codes in place, while every word has room for all of its bits."""
-    while len(bits) > 1:
-        together = bits[0::2] + bits[1::2]
-        if int(together.max()) > 64:
-            break
-        high = words[1::2]
-        high <<= bits[0::2]
-        high |= words[0::2]
-        words, bits = high, together
-    return words, bits
-
-
 def decode(run: LaneRun) -> Array:
     """Return the symbols of a Huffman run as uint8.
 
@@ -323,14 +309,19 @@ def decode(run: LaneRun) -> Array:
 
 def _read_lanes(data: Array, starts: Array, lengths: Array, count: int) -> tuple[Array, Array]:
     """Return the symbols of lanes, and where each lane ends, in bits."""
-    steps = -(-count // starts.size)
-    together = _symbols_together(int(lengths.max()), steps)
+    longest, steps = int(lengths.max()), -(-count // starts.size)
+    # More symbols a lookup mean fewer steps and larger tables.
+    together, least = 1, math.inf
+    for k in range(1, 5):
+        cost = _STEP_COST_ENTRIES * steps / k + k * (1 << longest * k)
+        if cost < least and (k == 1 or longest * k <= 16):
+            together, least = k, cost
     if jumps_pay(8 * data.size, steps // together):
         return _jump(data, starts, lengths, count)
     return _step(data, starts, lengths, count, together)
 
 
-def _read_lanes_loop(  # noqa: PLR0915 - four lanes side by side
+def _read_lanes_loop(  # four lanes side by side
     data: Array, starts: Array, lengths: Array, count: int
 ) -> tuple[Array, Array]:
     longest = np.int64(lengths.max())
@@ -408,12 +399,6 @@ read_lanes = kernel(_read_lanes, _read_lanes_loop, "in u1, in i8, in u1, i8")
 def jumps_pay(bits: int, steps: int) -> bool:
     """Return whether looking at every bit of lanes takes less time than that many steps of them."""
     return bits <= min(_STEP_COST_BITS * steps, _MAX_JUMP_BITS)
-
-
-def _symbols_together(longest: int, steps: int) -> int:
-    """Return how many symbols one lookup should give: more mean fewer steps and larger tables."""
-    choices = [k for k in range(1, 5) if k == 1 or longest * k <= 16]
-    return min(choices, key=lambda k: _STEP_COST_ENTRIES * steps / k + k * (1 << (longest * k)))
 
 
 def _bit_by_bit(data: Array, starts: Array, lengths: Array, count: int) -> tuple[Array, Array]:

@@ -28,6 +28,7 @@ Symbols: TypeAlias = Array | DataError
 #: Reading that stops where it needs runs decoded; it gets what was decoded of each.
 Reading: TypeAlias = Generator[list[LaneRun], list[Symbols], Result]
 
+_NOTHING: Final = np.empty(0, np.uint8)
 _MANY_LANES: Final = 1 << 11  # of more, a step takes the time of its work
 _MAX_LANES: Final = 1 << 12  # that go together, so that what is kept of each lane stays in the cache
 _MAX_ENTRIES: Final = 1 << 22  # of their tables: stored bytes do not bound these, 17 may ask for 2**15
@@ -80,45 +81,44 @@ def side_by_side(readings: Iterable[Reading[Result]]) -> Reading[list[Result]]:
 
 def decode_runs(runs: Sequence[LaneRun]) -> list[Symbols]:
     """Decode runs, those together whose lanes are few, or each alone by a compiled loop."""
-    found: dict[int, Symbols] = {}
-    few, compiled = list[int](), is_compiled(lanes.read_lanes)
+    found: list[Symbols] = [_NOTHING] * len(runs)
+    alone, few, whole = list[int](), list[int](), list[int]()
+    compiled = is_compiled(lanes.read_lanes)
     for number, run in enumerate(runs):
+        whole.append(run.count // run.starts.size)  # steps of all lanes; one more may have the first
         if compiled or int(run.lengths.max()) == 1 or run.starts.size >= _MANY_LANES:
-            found[number] = _alone(run)
+            alone.append(number)
         else:
             few.append(number)
     # Runs of about as many steps go together: a step has the lanes that are not at their end.
-    few.sort(key=lambda number: _whole_steps(runs[number]), reverse=True)
+    few.sort(key=whole.__getitem__, reverse=True)
     while few:
-        some, together, entries, least = 0, 0, 0, _whole_steps(runs[few[0]]) // _STEPS_RATIO
+        some, together, entries, least = 0, 0, 0, whole[few[0]] // _STEPS_RATIO
+        size = 0
         while some < len(few) and together < _MAX_LANES and entries < _MAX_ENTRIES:
             run = runs[few[some]]
-            if _whole_steps(run) < least:
+            if whole[few[some]] < least:
                 break
             together += run.starts.size
             entries += 1 << int(run.lengths.max())
+            size += run.lanes.size
             some += 1
-        found.update(zip(few[:some], _decode_few([runs[n] for n in few[:some]]), strict=True))
+        if some == 1 or lanes.jumps_pay(8 * size, whole[few[0]]):
+            alone += few[:some]
+        else:
+            for number, decoded in zip(few, _decode_few([runs[n] for n in few[:some]]), strict=False):
+                found[number] = decoded
         del few[:some]
-    return [found[number] for number in range(len(runs))]
-
-
-def _alone(run: LaneRun) -> Symbols:
-    try:
-        return lanes.decode(run)
-    except DataError as error:
-        return error
-
-
-def _whole_steps(run: LaneRun) -> int:
-    """Return the steps of all lanes of a run; one more may have only the first lanes."""
-    return run.count // run.starts.size
+    for number in alone:
+        try:
+            found[number] = lanes.decode(runs[number])
+        except DataError as error:
+            found[number] = error
+    return found
 
 
 def _decode_few(runs: Sequence[LaneRun]) -> list[Symbols]:
-    """Decode runs together, those with most steps first, or each alone if that takes less time."""
-    if len(runs) == 1 or lanes.jumps_pay(8 * sum(run.lanes.size for run in runs), _whole_steps(runs[0])):
-        return [_alone(run) for run in runs]
+    """Decode runs together, those with most steps first."""
     symbols, position, found = *_step(runs), list[Symbols]()
     first, start = 0, 0
     for run, own in zip(runs, symbols, strict=True):
@@ -143,7 +143,7 @@ def _step(runs: Sequence[LaneRun]) -> tuple[list[Array], Array]:
     position = position.astype(np.uint64)
     sizes = [run.starts.size for run in runs]
     tables, edges = _RunTables([run.lengths for run in runs], sizes), np.cumsum([0, *sizes])
-    whole = [_whole_steps(run) for run in runs]
+    whole = [run.count // run.starts.size for run in runs]
     rows = np.empty((whole[0], position.size), np.uint8)
     first = 0
     for number in range(len(runs) - 1, -1, -1):

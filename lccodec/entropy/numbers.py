@@ -16,8 +16,7 @@ from ..cursor import Cursor
 from ..element_types import Array, from_ordered, to_ordered
 from ..errors import FormatError
 from ..parallel import slices
-from .bits import is_filled, pack, packed_size, unpack
-from .runs import Form, Sparse, dense
+from .runs import Form, Sparse, dense, is_filled, pack, packed_size, unpack
 from .stream_reader import read_stream
 from .stream_writer import Piece, write_stream
 

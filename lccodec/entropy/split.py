@@ -20,8 +20,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from ..element_types import Array
-from ..loops.sizes import below, between, without_top_bit
-from ..masks import bit_places
+from ..loops.search import below, between, bit_places, without_top_bit
 from .huffman import entropy_bits
 from .runs import Sparse
 

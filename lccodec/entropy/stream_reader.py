@@ -33,11 +33,21 @@ from ..element_types import Array
 from ..errors import ChecksumError, DataError, FormatError, LimitError, UnsupportedError
 from ..loops import kernel
 from ..parallel import PIECE, slices
-from .bits import is_filled, packed_size, unpack
 from .classes import Classes
 from .lanes import LaneRun, read_run
 from .lockstep import Reading, Symbols, finish, symbols_of
-from .runs import DENSE_RATIO, Form, Packed, Sparse, as_sparse, dense, nonzero_count
+from .runs import (
+    DENSE_RATIO,
+    Form,
+    Packed,
+    Sparse,
+    as_sparse,
+    dense,
+    is_filled,
+    nonzero_count,
+    packed_size,
+    unpack,
+)
 from .split import References
 
 
@@ -78,7 +88,8 @@ def reading(
     if mode == STREAM_PACKED:
         return (yield from _read_packed(cursor, count, depth))
     if mode == STREAM_SPARSE:
-        return (yield from _read_sparse(cursor, count, depth))
+        opened = yield from _open_sparse(cursor, count, depth)
+        return opened.close((yield from _decoded(opened)))
     if mode == STREAM_CLASSED:
         return (yield from _read_classed(cursor, count, depth))
     if mode == STREAM_SPLIT:
@@ -100,11 +111,6 @@ def _read_packed(cursor: Cursor, count: int, depth: int) -> Reading[Packed]:
     if not is_filled(groups, count, width):
         raise FormatError("LCC-STR-05", cursor.where, "the padding of the last group is not zero")
     return Packed(groups, width)
-
-
-def _read_sparse(cursor: Cursor, count: int, depth: int) -> Reading[Sparse | Array]:
-    opened = yield from _open_sparse(cursor, count, depth)
-    return opened.close((yield from _decoded(opened)))
 
 
 def _decoded(*streams: _Opened) -> Reading[Iterator[Symbols]]:

@@ -12,8 +12,8 @@ Source: SPEC 7.1 (packing) and 7.4 (streams).
 
 from __future__ import annotations
 
+import math
 import struct
-from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -35,12 +35,11 @@ from ..constants import (
 )
 from ..element_types import Array
 from ..loops import kernel
-from ..loops.counts import histogram
+from ..loops.search import histogram
 from . import huffman, lanes
-from .bits import group_symbols, pack, unpack
 from .classes import Classes, find_classes
 from .huffman import entropy_bits
-from .runs import Gathered, Sparse, as_sparse, dense, nonzero_count, parts
+from .runs import Gathered, Sparse, as_sparse, dense, group_symbols, nonzero_count, pack, parts, unpack
 from .split import Small
 
 # All of these are an encoder's choice.
@@ -104,19 +103,33 @@ def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
     inside = depth < MAX_STREAM_DEPTH  # whether another stream may lie inside this one
     if inside and _is_sparse(nonzero, symbols.size):
         return _write_sparse(symbols, symbols.size, depth)
-    width = next(width for width in (1, 2, 4, 8) if largest < 1 << width) if inside else 8
+    width = 1 << (largest.bit_length() - 1).bit_length() if inside else 8
     groups = pack(symbols, width)
     counts = histogram(groups)
     options = []
     if width < 8:
-        options.append(_coded(groups, counts, bytes([STREAM_PACKED, width])))
+        options.append((groups, counts, bytes([STREAM_PACKED, width])))
         counts = counts @ _OCCURRENCES[width]
         counts[0] -= groups.size * (8 // width) - symbols.size  # the padding of the last group
-    options.append(_coded(symbols, counts, b""))
-    size, write = min(options, key=lambda option: option[0])
-    if inside and _sparse_estimate(symbols, counts) < size:
+    options.append((symbols, counts, b""))
+    least = math.inf
+    for numbers, occurring, head in options:
+        size, lengths = len(head) + 1 + numbers.size, None  # about the bytes, raw
+        if np.count_nonzero(occurring) > 1:
+            found = huffman.choose_lengths(occurring)
+            # The codes, 1 % for the lanes, and the table.
+            coded = len(head) + 1 + int(occurring @ found) * 101 // 800 + 6
+            coded += (int(np.flatnonzero(found)[-1]) + 2) // 2
+            if coded < size * _MAX_CODED_SHARE:
+                size, lengths = coded, found
+        if size < least:
+            least, chosen = size, (numbers, occurring, head, lengths)
+    if inside and _sparse_estimate(symbols, counts) < least:
         return _write_sparse(symbols, symbols.size, depth)
-    return write()
+    numbers, occurring, head, lengths = chosen
+    if lengths is None:
+        return [head, bytes([STREAM_RAW]), numbers.data]
+    return [head, bytes([STREAM_HUFFMAN]), *lanes.encode(numbers, occurring, lengths)]
 
 
 def write_run(run: Sparse | Array, count: int, columns: int = 0, depth: int = 1) -> list[Piece]:
@@ -140,7 +153,10 @@ def write_plane(run: Sparse | Array, count: int, small: Small | None = None, dep
     It is split if that saves enough; `small` has what is known of its reference.
     """
     if small is not None and (divided := small.divide(run, count)):
-        pieces = _write_split(*divided, count, small)
+        own, rest = divided
+        some, bounds = small.places.size, small.bounds
+        pieces = [bytes([STREAM_SPLIT, bounds.size]), stored_bytes(bounds), struct.pack("<I", some)]
+        pieces += [*write_plane(own, some, depth=2), *write_plane(rest, count, depth=2)]
         size = sum(map(len, pieces))
         if nonzero_count(run, count) <= MAX_STREAM_PLACES * size and count <= MAX_SPLIT_SYMBOLS * size:
             return pieces
@@ -151,12 +167,6 @@ def write_plane(run: Sparse | Array, count: int, small: Small | None = None, dep
         if _is_sparse(run.positions.size, count) and not (largest >> 7 and _is_noise(run, count)):
             return _write_sparse(run, count, depth)
     return write_stream(dense(run, count), depth)
-
-
-def _write_split(own: Sparse | Array, rest: Sparse | Array, count: int, small: Small) -> list[Piece]:
-    size = small.places.size
-    head = [bytes([STREAM_SPLIT, small.bounds.size]), stored_bytes(small.bounds), struct.pack("<I", size)]
-    return [*head, *write_plane(own, size, depth=2), *write_plane(rest, count, depth=2)]
 
 
 def _write_classed(run: Sparse | Array, classes: Classes) -> list[Piece]:
@@ -194,17 +204,6 @@ def _is_noise(run: Sparse | Array, count: int) -> bool:
     return float(entropy_bits(counts)) > _NOISE_BITS * sampled
 
 
-def _coded(groups: Array, counts: Array, head: bytes) -> tuple[int, Callable[[], list[Piece]]]:
-    """Return about the bytes of `groups` as a Huffman run, or raw if smaller, and its writer."""
-    raw = len(head) + 1 + groups.size
-    if np.count_nonzero(counts) > 1:
-        lengths = huffman.choose_lengths(counts)
-        size = len(head) + 1 + huffman.size_bound(counts, lengths)
-        if size < raw * _MAX_CODED_SHARE:
-            return size, lambda: [head, bytes([STREAM_HUFFMAN]), *lanes.encode(groups, counts, lengths)]
-    return raw, lambda: [head, bytes([STREAM_RAW]), groups.data]
-
-
 def _sparse_estimate(symbols: Array, counts: Array) -> float:
     """Return about the bytes of a sparse stream, from the gaps in the middle stretch.
 
@@ -213,11 +212,11 @@ def _sparse_estimate(symbols: Array, counts: Array) -> float:
     total, nonzero = int(counts.sum()), int(counts[1:].sum())
     limit = _MAX_NONZERO_SHARE if total < _LONG_RUN_SYMBOLS else _MAX_NONZERO_SHARE_LONG
     if nonzero > limit * total:
-        return float("inf")
+        return math.inf
     middle = max((total - _STRETCH_SYMBOLS) // 2, 0)
     places = np.flatnonzero(symbols[middle : middle + _STRETCH_SYMBOLS] != 0)
     if places.size < 2:
-        return float("inf")
+        return math.inf
     gaps = np.diff(places) - 1
     low = _low_bits(int(gaps.sum()), gaps.size)
     high = np.bincount(np.minimum(gaps >> low, 255))
@@ -357,8 +356,13 @@ def _write_gaps(
         if depth == 1 and (runs := _write_runs(gaps, values, low)):
             return runs
         low = 0 if depth > 1 else low
-    if largest >> low > 255:
-        gaps, values = _split_gaps(gaps, values, 256 << low)
+    if largest >> low > 255:  # symbols of value 0 are put into gaps, so that each is below the reach
+        reach = 256 << low
+        long = np.flatnonzero(gaps >= reach)
+        fillers = gaps[long] // reach
+        gaps[long] %= reach
+        before = np.repeat(long, fillers)
+        gaps, values = np.insert(gaps, before, reach - 1), np.insert(values, before, 0)
     pieces = _gaps_and_values(gaps, values, low, depth)
     if gaps.size > MAX_STREAM_PLACES * sum(map(len, pieces)):
         pieces = _gaps_and_values(gaps, values, low + 1, depth)  # a bit of each gap: that is enough
@@ -436,12 +440,3 @@ def _write_runs(gaps: Array, values: Array, low: int) -> list[Piece]:
         pieces += [bytes([STREAM_CONSTANT, 0])]
     pieces += _write_sparse(Sparse(places, values), count, 2)
     return pieces if count <= MAX_STREAM_PLACES * sum(map(len, pieces)) else []
-
-
-def _split_gaps(gaps: Array, values: Array, reach: int) -> tuple[Array, Array]:
-    """Put symbols of value 0 into gaps of `reach` or more, so that every gap is below `reach`."""
-    long = np.flatnonzero(gaps >= reach)
-    fillers = gaps[long] // reach
-    gaps[long] %= reach
-    before = np.repeat(long, fillers)
-    return np.insert(gaps, before, reach - 1), np.insert(values, before, 0)

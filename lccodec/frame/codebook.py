@@ -13,7 +13,6 @@ Source: SPEC 6.3, 7.6 and 7.7.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -24,14 +23,13 @@ from ..byteorder import read_numbers, stored_bytes
 from ..cursor import Cursor
 from ..element_table import ElementType
 from ..element_types import Array, ordered_steps, unwork, work
-from ..entropy.bits import group_symbols
-from ..entropy.runs import Gathered, Packed, Sparse, as_sparse, dense
+from ..entropy.runs import Gathered, Packed, Sparse, as_sparse, dense, group_symbols
 from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_run
 from ..errors import FormatError
 from ..loops.representatives import add_sums, reconstruct, serves, settle
+from ..loops.search import true_places
 from ..loops.whole import write_sums
-from ..masks import true_places
 from ..parallel import PIECE
 from ..quantizers.base import Exact, Partition, Quantizer, Settles, check_partition, known_symbols
 from ..quantizers.guarantee import has_negative, negative, spoiled
@@ -71,6 +69,8 @@ class Codebook:
         self.counts = counts
         self.sizes = sizes
         self.kind = kind
+        #: Whether symbols take two bytes, stored as two streams (LCC-CBK-04).
+        self.wide = bool(counts.max() > 255)
         self._starts = np.cumsum(counts) - counts + np.arange(counts.size)  # of each array's symbol 0
         # Adding -0.0 leaves the reference as it is (LCC-REC-02); without one, symbol 0 is +0.0.
         zero = np.array([0], kind.bits) if ordered else np.array([-0.0 if relative else 0.0], kind.work)
@@ -78,11 +78,6 @@ class Codebook:
         chosen = np.ones(self.values.size, bool)
         chosen[self._starts] = False
         self.values[chosen] = representatives if ordered else work(representatives, kind)
-
-    @property
-    def wide(self) -> bool:
-        """Whether symbols take two bytes, stored as two streams (LCC-CBK-04)."""
-        return bool(self.counts.max() > 255)
 
     @cached_property
     def _owner(self) -> Array:
@@ -136,22 +131,20 @@ def write_block(
     columns
         Number of components in a row of the matrix; 0 if the array is not coded as one.
     """
-    pieces = [piece for half in _halves(symbols, count) for piece in write_run(half, count, columns)]
+    values = symbols.values if isinstance(symbols, Sparse) else symbols
+    if values.dtype == np.uint8:
+        pieces = write_run(symbols, count, columns)
+    else:  # the bytes of a wide codebook are two streams
+        pieces = []
+        for shift in (0, 8):
+            half = (values >> shift).astype(np.uint8)
+            places = symbols.positions if isinstance(symbols, Sparse) else None
+            run = half if places is None else as_sparse(Sparse(places, half), count)
+            pieces += write_run(run, count, columns)
     if escapes.size == 0:
         return [b"\x00", *pieces]
     marks = Sparse(escapes, np.ones(escapes.size, np.uint8))
     return [b"\x01", *pieces, *write_run(marks, count), stored_bytes(exact)]
-
-
-def _halves(symbols: Sparse | Array, count: int) -> Iterator[Sparse | Array]:
-    """Yield the runs of bytes that symbols are stored as: one, or two of a wide codebook."""
-    values = symbols.values if isinstance(symbols, Sparse) else symbols
-    if values.dtype == np.uint8:
-        yield symbols
-        return
-    for shift in (0, 8):
-        half = (values >> shift).astype(np.uint8)
-        yield as_sparse(Sparse(symbols.positions, half), count) if isinstance(symbols, Sparse) else half
 
 
 def read_counts(cursor: Cursor, header: FrameHeader) -> Array:
@@ -260,50 +253,42 @@ class Fitted:
 
 
 def fit_batches(content: Content, header: FrameHeader, quantizer: Quantizer) -> list[Fitted]:
-    """Return the batches of the arrays with their partitions; empty to store all exactly."""
+    """Return the batches of the arrays with their partitions; empty to store all exactly.
+
+    A batch is one array, or as many arrays as fit into one piece.
+    """
     kind = content.kind
     if not kind.is_float or content.bits.size == 0:
         return []
     in_order = quantizer.ordered and header.relative  # an ordered frame needs a reference
-    batches = [
-        (first, array, Residual(content.bits[part], part_of(content.reference, part), kind, in_order, sizes))
-        for first, array, part, sizes in _batches(np.array(header.sizes))
-    ]
-    partitions = [quantizer.fit(residual) for _, _, residual in batches]
-    if all(partition is None for partition in partitions):
-        return []
-    fitted = []
-    for (first, array, residual), partition in zip(batches, partitions, strict=True):
-        chosen = Exact(np.empty(0, kind.work), residual.arrays) if partition is None else partition
-        check_partition(chosen, quantizer, residual.arrays)
-        # Steps of the logarithm keep positive numbers positive.
-        unsigned = None if quantizer.ordered else _unsigned(residual)
-        fitted.append(Fitted(residual, chosen, first, array, unsigned))
-    return fitted
-
-
-def _batches(sizes: Array) -> Iterator[tuple[int, int, slice, Array]]:
-    """Yield for each batch its first component, first array, slice of components, and array sizes.
-
-    A batch is one array, or as many arrays as fit into one piece.
-    """
+    sizes = np.array(header.sizes)
     ends = np.cumsum(sizes)
-    first = start = 0
-    while first < sizes.size:
-        last = int(np.searchsorted(ends, start + PIECE, "right"))
-        last = min(max(last, first + 1), first + _MAX_ARRAYS_PER_BATCH)
-        stop = int(ends[last - 1])
-        yield start, first, slice(start, stop), sizes[first:last]
-        first, start = last, stop
-
-
-def _unsigned(residual: Residual) -> Array | None:
-    """Return which arrays of a batch have no negative number; ``None`` if every array has one."""
-    if residual.arrays == 1:
-        return None if has_negative(residual.bits, residual.kind) else np.ones(1, bool)
-    starts = np.cumsum(residual.sizes) - residual.sizes
-    unsigned: Array = ~np.logical_or.reduceat(negative(residual.bits, residual.kind), starts)
-    return unsigned if unsigned.any() else None
+    fitted: list[Fitted] = []
+    array = first = 0
+    is_exact = True
+    while array < sizes.size:
+        last = int(np.searchsorted(ends, first + PIECE, "right"))
+        last = min(max(last, array + 1), array + _MAX_ARRAYS_PER_BATCH)
+        part = slice(first, int(ends[last - 1]))
+        base = part_of(content.reference, part)
+        residual = Residual(content.bits[part], base, kind, in_order, sizes[array:last])
+        partition = quantizer.fit(residual)
+        unsigned: Array | None = None
+        if partition is None:
+            partition = Exact(np.empty(0, kind.work), residual.arrays)
+        else:
+            is_exact = False
+            check_partition(partition, quantizer, residual.arrays)
+            # Steps of the logarithm keep positive numbers positive.
+            if not quantizer.ordered and residual.arrays > 1:
+                starts = np.cumsum(residual.sizes) - residual.sizes
+                unsigned = ~np.logical_or.reduceat(negative(residual.bits, kind), starts)
+                unsigned = unsigned if unsigned.any() else None
+            elif not quantizer.ordered and not has_negative(residual.bits, kind):
+                unsigned = np.ones(1, bool)
+        fitted.append(Fitted(residual, partition, first, array, unsigned))
+        array, first = last, part.stop
+    return [] if is_exact else fitted
 
 
 class SymbolCoder:
@@ -318,13 +303,19 @@ class SymbolCoder:
         self._in_place = in_place
         self._columns = columns
         counts = np.concatenate([batch.partition.counts for batch in fitted])
-        patterns = _patterns(np.concatenate([batch.partition.representatives for batch in fitted]), header)
+        representatives = np.concatenate([batch.partition.representatives for batch in fitted])
+        kind = header.kind
+        if header.ordered:
+            patterns = ordered_steps(representatives, kind)
+        else:  # the representative of an empty bin may be infinite: it becomes the largest number
+            patterns = unwork(representatives, kind)
+            sign = kind.bits.type(1 << (8 * kind.size - 1))
+            largest = kind.bits.type(int(sign) - (1 << kind.mantissa) - 1)
+            patterns = (patterns & sign) | np.minimum(patterns & ~sign, largest)
         sizes = np.concatenate([batch.residual.sizes for batch in fitted])
         self._size = int(sizes.sum())
-        self._out = np.empty(self._size, header.kind.bits) if out is None and header.run else out
-        self._book = Codebook(
-            counts, patterns, sizes, header.kind, relative=header.relative, ordered=header.ordered
-        )
+        self._out = np.empty(self._size, kind.bits) if out is None and header.run else out
+        self._book = Codebook(counts, patterns, sizes, kind, relative=header.relative, ordered=header.ordered)
         ends = np.cumsum(counts + 1)
         self._starts = (ends - counts - 1).astype(np.int32)  # of each array's values in the book
         self.codebook = stored_bytes(counts.astype(np.uint16)) + stored_bytes(patterns)
@@ -340,36 +331,35 @@ class SymbolCoder:
         symbols = Gathered(count, np.uint16 if self._book.wide else np.uint8)
         escapes, exact = [_NO_PLACES], [self._fitted[0].residual.bits[:0]]
         checksum, kind = 0, self._book.kind
-        for batch, start, size, settles in self._pieces(part):
-            first = batch.first + start  # in the frame
-            whole = (settles, symbols.room(first - part.start, size)) if settles else None
-            place, symbol, result, escaped = self._quantize_piece(batch, start, size, whole)
-            self._share = (place.size if place is not None else np.count_nonzero(symbol)) / result.size
-            if escaped.size:
-                escapes.append(escaped + (first - part.start))
-                exact.append(result.take(escaped))
-            if not self._run:
-                checksum += array_sum(result, first * kind.size // 8)
-            if place is not None:
-                symbols.add(first - part.start, place, symbol)
-        if self._run and self._out is not None:  # words of the sum may span two batches
-            checksum = array_sum(self._out)
-        found = np.concatenate(escapes), np.concatenate(exact)
-        return write_block(symbols.run(), *found, count, self._columns), checksum
-
-    def _pieces(self, part: slice) -> Iterator[tuple[Fitted, int, int, Settles | None]]:
-        """Yield the pieces of a block: the batch, the first component in it, and how many it has.
-
-        And what quantizes the piece as a whole.
-        """
         for batch in self._fitted:
             stop = min(part.stop - batch.first, batch.residual.bits.size)
             start = max(part.start - batch.first, 0)
             while start < stop:
-                settles = self._settles(batch)
-                count = min(_WHOLE_PIECE if settles else PIECE, stop - start)
-                yield batch, start, count, settles
-                start += count
+                first = batch.first + start  # in the frame
+                size, whole = min(PIECE, stop - start), None
+                # Where few symbols are 0, passes over all take less time than a search.
+                if (
+                    self._share > _WHOLE_SHARE
+                    and batch.residual.arrays == 1
+                    and serves(self._book.values, kind)
+                    and (settles := getattr(batch.partition, "settles", None))
+                ):
+                    size = min(_WHOLE_PIECE, stop - start)
+                    whole = settles, symbols.room(first - part.start, size)
+                place, symbol, result, escaped = self._quantize_piece(batch, start, size, whole)
+                self._share = (place.size if place is not None else np.count_nonzero(symbol)) / size
+                if escaped.size:
+                    escapes.append(escaped + (first - part.start))
+                    exact.append(result.take(escaped))
+                if not self._run:
+                    checksum += array_sum(result, first * kind.size // 8)
+                if place is not None:
+                    symbols.add(first - part.start, place, symbol)
+                start += size
+        if self._run and self._out is not None:  # words of the sum may span two batches
+            checksum = array_sum(self._out)
+        found = np.concatenate(escapes), np.concatenate(exact)
+        return write_block(symbols.run(), *found, count, self._columns), checksum
 
     def _quantize_piece(
         self, batch: Fitted, start: int, count: int, whole: tuple[Settles, Array] | None
@@ -384,11 +374,13 @@ class SymbolCoder:
             symbol 0. Their exact values are in the decoded piece, so that each component is read
             once.
         """
-        residual, kind = batch.residual, self._book.kind
+        residual, partition, kind = batch.residual, batch.partition, self._book.kind
         part = slice(start, start + count)
         original, base = residual.bits[part], part_of(residual.reference, part)
         within = slice(batch.first + start, batch.first + start + count)  # in the frame
         result = np.empty_like(original) if self._out is None else self._out[within]
+        bound = math.inf if partition.max_error is None else partition.max_error
+        table = self._book.values
         place: Array | None = None
         if whole:
             settles, symbol = whole
@@ -396,21 +388,42 @@ class SymbolCoder:
                 *residual.operands(start, count=count),
                 symbols=symbol,
                 fits=np.empty(count, np.uint8),
-                table=self._book.values,
+                table=table,
                 original=original,
                 result=result,
-                bound=_bound(batch),
+                bound=bound,
                 code=kind.code,
             )
         else:
-            place, d = residual.outside(start, batch.partition.zone)
-            symbol, fits = self._symbols(batch, place, d)
+            place, d = residual.outside(start, partition.zone)
+            fits = np.isfinite(d)
+            if not fits.all():
+                d = np.where(fits, d, d.dtype.type(0))
+            starts = self._starts[batch.array : batch.array + residual.arrays]
+            if residual.arrays == 1:
+                symbol, unfit = known_symbols(partition, d)
+                chosen, table = symbol, table[int(starts[0]) :]
+            else:
+                symbol, unfit = partition.symbols(d, residual.owner(place))
+                if place.size == original.size:  # to repeat numbers is faster than to look them up
+                    chosen = np.repeat(starts, residual.sizes) + symbol
+                else:
+                    chosen = starts[residual.owner(place)] + symbol
+            if unfit is not None:
+                fits &= ~unfit
             if place.size < original.size:
                 if base is None:
                     result[:] = 0
                 elif not self._in_place:
                     result[:] = base
-            escaped = self._settle(batch, symbol, fits, place, original, base, result)
+            reference = original[:0] if base is None else base
+            escaped = settle(
+                *(chosen, fits.view(np.uint8), place, table, original, reference, result),
+                bound=bound,
+                code=kind.code,
+            )
+            if chosen is not symbol and escaped.size:
+                symbol[np.searchsorted(place, escaped)] = 0
         residual.release(start, count)
         if batch.unsigned is not None:
             own = original.copy()
@@ -423,73 +436,3 @@ class SymbolCoder:
                 marked[escaped] = True
                 escaped = np.flatnonzero(marked)
         return place, symbol, result, escaped
-
-    def _settles(self, batch: Fitted) -> Settles | None:
-        """Return what quantizes a whole piece; ``None`` if few symbols are not 0."""
-        if self._share <= _WHOLE_SHARE or not serves(self._book.values, self._book.kind):
-            return None
-        found: Settles | None = getattr(batch.partition, "settles", None)
-        return found if batch.residual.arrays == 1 else None
-
-    def _symbols(self, batch: Fitted, place: Array, d: Array) -> tuple[Array, Array]:
-        """Return the symbols of differences, and which have one, bool."""
-        fits = np.isfinite(d)
-        if not fits.all():
-            d = np.where(fits, d, d.dtype.type(0))
-        if batch.residual.arrays == 1:
-            symbol, unfit = known_symbols(batch.partition, d)
-        else:
-            symbol, unfit = batch.partition.symbols(d, batch.residual.owner(place))
-        if unfit is not None:
-            fits &= ~unfit
-        return symbol, fits
-
-    def _settle(
-        self,
-        batch: Fitted,
-        symbol: Array,
-        fits: Array,
-        place: Array,
-        original: Array,
-        base: Array | None,
-        result: Array,
-    ) -> Array:
-        """Write decoded values at places; return the places of those that are stored exactly."""
-        residual, kind, chosen = batch.residual, self._book.kind, symbol
-        table = self._book.values
-        starts = self._starts[batch.array : batch.array + residual.arrays]
-        if residual.arrays == 1:
-            table = table[int(starts[0]) :]
-        elif place.size == original.size:  # to repeat numbers is faster than to look them up
-            chosen = np.repeat(starts, residual.sizes) + symbol
-        else:
-            chosen = starts[residual.owner(place)] + symbol
-        reference = original[:0] if base is None else base
-        escaped = settle(
-            *(chosen, fits.view(np.uint8), place, table, original, reference, result),
-            bound=_bound(batch),
-            code=kind.code,
-        )
-        if chosen is not symbol and escaped.size:
-            symbol[np.searchsorted(place, escaped)] = 0
-        return escaped
-
-
-def _bound(batch: Fitted) -> float:
-    bound = batch.partition.max_error
-    return math.inf if bound is None else bound
-
-
-def _patterns(representatives: Array, header: FrameHeader) -> Array:
-    """Return representatives as components; an infinite one becomes the largest number.
-
-    The representative of an empty bin may be infinite.
-    """
-    kind = header.kind
-    if header.ordered:
-        return ordered_steps(representatives, kind)
-    patterns = unwork(representatives, kind)
-    sign = kind.bits.type(1 << (8 * kind.size - 1))
-    largest = kind.bits.type(int(sign) - (1 << kind.mantissa) - 1)
-    finite: Array = (patterns & sign) | np.minimum(patterns & ~sign, largest)
-    return finite

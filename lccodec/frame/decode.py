@@ -271,13 +271,39 @@ def _decode_part(
     filling = 0
     if header.method == METHOD_RAW:
         cursor.skip(part.start * header.kind.size, "raw values")
-        start = 0
+        at = 0
         for chunk in cursor.chunks(out.nbytes, "raw values"):
             numbers = read_numbers(chunk, out.dtype)
-            out[start : start + numbers.size] = numbers
-            start += numbers.size
+            out[at : at + numbers.size] = numbers
+            at += numbers.size
     else:
-        _decode_blocks(cursor, header, part, reference, out, begin)
+        book: Codebook | None = None
+        if header.method == METHOD_CODEBOOK:
+            book = read_codebook(cursor, header)
+        first, offset = begin or (0, cursor.position)
+        cursor.skip(offset - cursor.position, "blocks before the part")
+        for number, (start, length, shape) in enumerate(
+            blocks_of(header, first, part.stop), block_number(header, first)
+        ):
+            size = cursor.integer("I", f"size of block {number}")
+            if start < part.start:
+                cursor.skip(size, f"block {number}")
+                continue
+            block = Cursor(cursor.take(size, f"block {number}"), f"frame, block {number}")
+            here = slice(start - part.start, start - part.start + length)
+            target = out[here]
+            base = target if reference is out else part_of(reference, here)  # one object: nothing to copy
+            try:
+                if shape is not None:
+                    smooth.read_block(block, shape, header.kind, base, target)
+                elif book is None:
+                    planes.read_block(block, base, header.kind, target)
+                else:
+                    read_block(block, book, start, base, target)
+            except MemoryError as error:
+                raise LimitError("LCC-LIM-02", block.where, "not enough memory for a block") from error
+            if block.remaining:
+                raise FormatError("LCC-FRM-07", block.where, f"{block.remaining} bytes are left over")
         if part.stop == header.components:
             filling = padding(header, cursor.position + TAIL.size)
     if part.stop == header.components and (
@@ -286,41 +312,3 @@ def _decode_part(
         raise FormatError("LCC-FRM-07", "frame", "there are bytes after the last value")
     if header.kind.kind == "b" and int(out.max(initial=0)) > 1:
         raise FormatError("LCC-FRM-10", "frame", "a bool must be 0 or 1")
-
-
-def _decode_blocks(
-    cursor: Cursor,
-    header: FrameHeader,
-    part: slice,
-    reference: Array | None,
-    out: Array,
-    begin: tuple[int, int] | None,
-) -> None:
-    book: Codebook | None = None
-    if header.method == METHOD_CODEBOOK:
-        book = read_codebook(cursor, header)
-
-    first, offset = begin or (0, cursor.position)
-    cursor.skip(offset - cursor.position, "blocks before the part")
-    for number, (start, length, shape) in enumerate(
-        blocks_of(header, first, part.stop), block_number(header, first)
-    ):
-        size = cursor.integer("I", f"size of block {number}")
-        if start < part.start:
-            cursor.skip(size, f"block {number}")
-            continue
-        block = Cursor(cursor.take(size, f"block {number}"), f"frame, block {number}")
-        here = slice(start - part.start, start - part.start + length)
-        target = out[here]
-        base = target if reference is out else part_of(reference, here)  # one object: nothing to copy
-        try:
-            if shape is not None:
-                smooth.read_block(block, shape, header.kind, base, target)
-            elif book is None:
-                planes.read_block(block, base, header.kind, target)
-            else:
-                read_block(block, book, start, base, target)
-        except MemoryError as error:
-            raise LimitError("LCC-LIM-02", block.where, "not enough memory for a block") from error
-        if block.remaining:
-            raise FormatError("LCC-FRM-07", block.where, f"{block.remaining} bytes are left over")

@@ -12,7 +12,7 @@ nothing else is smaller.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import Final, Literal, TypeAlias, get_args
@@ -128,7 +128,7 @@ def encode_content(
     `effort` is described in :func:`lccodec.encode`.
     """
     coder = FrameCoder(content, quantizer, out, effort)
-    return coder.join(map(coder.write_block, range(coder.blocks)))
+    return coder.join(map(coder.write_block, range(len(coder.parts))))
 
 
 class FrameCoder:
@@ -141,6 +141,11 @@ class FrameCoder:
     ----------
     content, quantizer, out, effort
         As for :func:`encode_content`.
+
+    Attributes
+    ----------
+    parts
+        The components of each block; the last slice may go beyond the end.
     """
 
     def __init__(
@@ -149,7 +154,7 @@ class FrameCoder:
         self._content, self._out = content, out
         kind, relative = content.kind, content.reference is not None
         log2 = _LARGE_BLOCK_LOG2 if content.bits.size > MAX_BLOCK_COMPONENTS else _BLOCK_LOG2
-        self._blocks = list(slices(content.bits.size, 1 << log2))
+        self.parts = list(slices(content.bits.size, 1 << log2))
         self._header = FrameHeader(METHOD_PLANES, kind, relative, content.shapes, log2, content.run)
         self._codebook = b""
         self._coder: SymbolCoder | smooth.SmoothCoder | _PlaneCoder = _PlaneCoder(content, out)
@@ -158,7 +163,7 @@ class FrameCoder:
             log2 = smooth.block_log2(content.bits.size)
             self._header = replace(self._header, method=METHOD_SMOOTH, block_log2=log2)
             coder = smooth.SmoothCoder(content, plan, out)
-            self._coder, self._blocks = coder, coder.blocks(log2)
+            self._coder, self.parts = coder, coder.blocks(log2)
             return
         fitted = fit_batches(content, self._header, quantizer)
         if fitted:
@@ -170,19 +175,9 @@ class FrameCoder:
             self._coder = SymbolCoder(self._header, fitted, out, columns, in_place=in_place)
             self._codebook = self._coder.codebook
 
-    @property
-    def blocks(self) -> int:
-        """Number of blocks."""
-        return len(self._blocks)
-
-    @property
-    def parts(self) -> Sequence[slice]:
-        """The components of each block; the last slice may go beyond the end."""
-        return self._blocks
-
     def write_block(self, number: int) -> tuple[list[Piece], int]:
         """Return the pieces of a block and its part of the array sum; write what it decodes to."""
-        block, total = self._coder.write_block(self._blocks[number])
+        block, total = self._coder.write_block(self.parts[number])
         return [block] if isinstance(block, bytes) else block, total
 
     def join(self, blocks: Iterable[tuple[list[Piece], int]]) -> Iterator[Piece]:
@@ -209,7 +204,15 @@ class FrameCoder:
                 yield replace(self._header, method=METHOD_RAW, relative=False, block_log2=0).to_bytes()
                 yield stored_bytes(own)
                 break
-            yield from _chunks([head, struct.pack("<I", size), *block])
+            small: list[Piece] = [head, struct.pack("<I", size)]
+            for piece in block:  # small ones are joined: a call for each would take longer
+                if len(piece) < _MIN_CHUNK_BYTES:
+                    small.append(piece)
+                else:
+                    yield b"".join(small)
+                    yield piece
+                    small = []
+            yield b"".join(small)
             length += len(head) + 4 + size
             head = b""
         else:
@@ -217,19 +220,6 @@ class FrameCoder:
             length += len(head)
             yield bytes(padding(self._header, length + TAIL.size))
         yield struct.pack("<Q", checksum & SUM_MASK)
-
-
-def _chunks(pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """Yield large pieces as they are, and others joined: a call for each would take longer."""
-    small = list[Piece]()
-    for piece in pieces:
-        if len(piece) < _MIN_CHUNK_BYTES:
-            small.append(piece)
-            continue
-        yield b"".join(small)
-        yield piece
-        small = []
-    yield b"".join(small)
 
 
 def padding(header: FrameHeader, length: int) -> int:

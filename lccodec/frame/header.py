@@ -10,7 +10,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from ..constants import (
@@ -89,7 +89,7 @@ class FrameHeader:
         """Number of components of each array."""
         return [math.prod(shape) * self.kind.components for shape in self.shapes]
 
-    @property
+    @cached_property
     def components(self) -> int:
         """Number of components of all arrays."""
         return sum(self.sizes)
@@ -108,14 +108,13 @@ class FrameHeader:
     def to_bytes(self) -> bytes:
         """Return the header as stored."""
         flags = FLAG_REFERENCE * self.relative | FLAG_RUN * self.run | FLAG_ORDERED * self.ordered
-        dimensions = [len(shape) for shape in self.shapes]
-        first = 0 if self.run else dimensions[0]
+        first = 0 if self.run else len(self.shapes[0])
         head = _HEAD.pack(
             FRAME_MAGIC, FORMAT_MAJOR, self.method, self.kind.code, flags, first, self.block_log2
         )
         if self.run:
-            head += struct.pack("<I", len(self.shapes)) + bytes(dimensions)
-        extents = [extent for shape in self.shapes for extent in shape]
+            head += struct.pack("<I", len(self.shapes)) + bytes(map(len, self.shapes))
+        extents = list(chain.from_iterable(self.shapes))
         return head + struct.pack(f"<{len(extents)}Q", *extents)
 
 
@@ -130,8 +129,9 @@ def check_shape(shape: Shape) -> None:
 
 def _too_many_elements(shapes: Sequence[Shape]) -> str | None:
     """Return what is wrong with arrays of these shapes together, or ``None``."""
-    # The extents of an empty array are limited too.
-    elements = sum(math.prod(filter(None, shape)) for shape in shapes)
+    elements = 0
+    for shape in shapes:
+        elements += math.prod(filter(None, shape))  # the extents of an empty array are limited too
     return f"more than {MAX_ELEMENTS} elements, extents of 0 left out" if elements > MAX_ELEMENTS else None
 
 
@@ -166,7 +166,20 @@ def parse_header(data: bytes | Stored, where: str = "frame", behind: int = 0) ->
     smallest, largest = _BLOCK_LOG2.get(method, (MIN_BLOCK_LOG2, MAX_BLOCK_LOG2))
     if not smallest <= block_log2 <= largest:
         raise LimitError("LCC-LIM-02", where, f"blocks of 2**{block_log2} components are not allowed")
-    shapes = _parse_shapes(cursor, run, first)
+    dimensions = bytes([first])
+    if run:
+        count = cursor.integer("I", "number of arrays")
+        if first or not 1 <= count <= MAX_ARRAYS:
+            message = f"a run cannot have {count} arrays and {first} dimensions"
+            raise FormatError("LCC-FRM-11", where, message)
+        dimensions = bytes(cursor.take(count, "dimensions"))
+    if max(dimensions) > MAX_DIMENSIONS:
+        message = f"{max(dimensions)} dimensions, more than {MAX_DIMENSIONS}"
+        raise LimitError("LCC-FRM-05", where, message)
+    total = sum(dimensions)
+    extents = struct.unpack(f"<{total}Q", cursor.take(8 * total, "shape"))
+    left = iter(extents)
+    shapes = tuple(tuple(islice(left, count)) for count in dimensions) if run else (extents,)
     if cursor.remaining < behind:
         raise TruncatedError("LCC-FRM-02", where, f"{len(data)} bytes do not hold a whole frame")
     header = FrameHeader(method, kind, relative, shapes, block_log2, run, ordered)
@@ -175,20 +188,3 @@ def parse_header(data: bytes | Stored, where: str = "frame", behind: int = 0) ->
     if run and header.components > MAX_RUN_COMPONENTS:
         raise LimitError("LCC-LIM-09", where, f"a run of {header.components} components is too long")
     return header
-
-
-def _parse_shapes(cursor: Cursor, run: bool, first: int) -> tuple[Shape, ...]:
-    dimensions = bytes([first])
-    if run:
-        count = cursor.integer("I", "number of arrays")
-        if first or not 1 <= count <= MAX_ARRAYS:
-            message = f"a run cannot have {count} arrays and {first} dimensions"
-            raise FormatError("LCC-FRM-11", cursor.where, message)
-        dimensions = bytes(cursor.take(count, "dimensions"))
-    if max(dimensions) > MAX_DIMENSIONS:
-        message = f"{max(dimensions)} dimensions, more than {MAX_DIMENSIONS}"
-        raise LimitError("LCC-FRM-05", cursor.where, message)
-    total = sum(dimensions)
-    extents = struct.unpack(f"<{total}Q", cursor.take(8 * total, "shape"))
-    left = iter(extents)
-    return tuple(tuple(islice(left, count)) for count in dimensions) if run else (extents,)

@@ -58,7 +58,8 @@ def blocks_of(header: FrameHeader, start: int, stop: int) -> Iterator[tuple[int,
     """
     if header.method != METHOD_SMOOTH:
         length = 1 << header.block_log2
-        yield from ((start, length, None) for start in range(start, stop, length))
+        for first in range(start, stop, length):
+            yield first, length, None
         return
     from . import smooth
 
@@ -115,12 +116,10 @@ def block_starts(piece: Stored, header: FrameHeader, blocks: int, *, last: bool)
 
 def raw_pieces(header: FrameHeader) -> int:
     """Return in how many pieces a raw frame is cut; 0 if it is not."""
-    return 1 + -(-block_count(header) // _raw_blocks(header)) if _is_cut(header) else 0
-
-
-def _raw_blocks(header: FrameHeader) -> int:
-    """Return how many blocks a piece of a raw frame has."""
-    return -(-_MIN_RAW_PIECE_BYTES // (header.kind.size << RAW_BLOCK_LOG2))
+    if not _is_cut(header):
+        return 0
+    blocks = -(-_MIN_RAW_PIECE_BYTES // (header.kind.size << RAW_BLOCK_LOG2))  # of a piece
+    return 1 + -(-block_count(header) // blocks)
 
 
 def _is_cut(header: FrameHeader) -> bool:
@@ -153,61 +152,49 @@ class Cutter:
         """Take the next bytes of the frame."""
         view = memoryview(data).cast("B")
         if self._held is not None:
-            whole = memoryview(self._held + view) if self._held else view
-            self._held = None if self._begins(whole) else bytes(whole)
-            if self._held is not None:
+            view = memoryview(self._held + view) if self._held else view
+            self._left = math.inf
+            try:
+                header = parse_header(view)
+                head = head_size(view, header)
+            except TruncatedError:
+                self._held = bytes(view)
                 return
-            view = whole
+            except DataError:
+                pass  # it is not cut
+            else:
+                if _is_cut(header):
+                    self._left, self._coming = head, block_count(header)
+                    if header.method == METHOD_RAW:
+                        self._fixed, self._least = header.kind.size << RAW_BLOCK_LOG2, _MIN_RAW_PIECE_BYTES
+            self._held = None
         while len(view):
-            if not self._left:
-                self._next(view)
+            if not self._left:  # the next block begins, or what is behind the last
+                if not self._coming:
+                    self._left = math.inf
+                elif self._fixed is not None:
+                    self._left = self._fixed if self._coming > 1 else math.inf
+                else:
+                    missing = _SIZE_BYTES - len(self._field)
+                    self._field += view[:missing]
+                    self._left = min(missing, len(view))
+                    if len(self._field) == _SIZE_BYTES:
+                        self._left = missing + int.from_bytes(self._field, "little")
+                        self._field = b""
+                if not self._field and self._coming:
+                    self._coming -= 1
+                    self._blocks += 1
             size = len(view) if len(view) < self._left else int(self._left)
             self._take(view[:size])
             self._length += size
             view, self._left = view[size:], self._left - size
-            if not self._left and not self._field:
-                self._end()
+            # The open piece ends if it is the head, or long enough and not the last.
+            ends = not self._blocks or (self._coming and self._length >= self._least)
+            if ends and not self._left and not self._field:
+                self._close(self._blocks)
+                self._length = self._blocks = 0
 
     def finish(self) -> int:
         """Take what is held back of a frame that ends early; return the last piece's blocks."""
         self._take(memoryview(self._held or b""))
         return self._blocks
-
-    def _begins(self, data: memoryview) -> bool:
-        """Return whether it is known where the first block is, or that the frame is not cut."""
-        self._left = math.inf
-        try:
-            header = parse_header(data)
-            head = head_size(data, header)
-        except TruncatedError:
-            return False
-        except DataError:
-            return True
-        if _is_cut(header):
-            self._left, self._coming = head, block_count(header)
-            if header.method == METHOD_RAW:
-                self._fixed, self._least = header.kind.size << RAW_BLOCK_LOG2, _MIN_RAW_PIECE_BYTES
-        return True
-
-    def _next(self, view: memoryview) -> None:
-        """Begin the next block, or what is behind the last."""
-        if not self._coming:
-            self._left = math.inf
-        elif self._fixed is not None:
-            self._left = self._fixed if self._coming > 1 else math.inf
-        else:
-            missing = _SIZE_BYTES - len(self._field)
-            self._field += view[:missing]
-            self._left = min(missing, len(view))
-            if len(self._field) == _SIZE_BYTES:
-                self._left = missing + int.from_bytes(self._field, "little")
-                self._field = b""
-        if not self._field and self._coming:
-            self._coming -= 1
-            self._blocks += 1
-
-    def _end(self) -> None:
-        """Close the open piece if it is the head, or long enough and not the last."""
-        if not self._blocks or (self._coming and self._length >= self._least):
-            self._close(self._blocks)
-            self._length = self._blocks = 0

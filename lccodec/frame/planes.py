@@ -27,7 +27,7 @@ from ..entropy.split import References, find_small
 from ..entropy.stream_reader import reading
 from ..entropy.stream_writer import Piece, write_plane
 from ..loops import kernel
-from ..masks import true_places
+from ..loops.search import true_places
 from ..parallel import PIECE, slices
 from .content import array_sum, sum_change
 

@@ -123,7 +123,7 @@ def _predict_numpy(
         result[...] = target[:, : stop - start]
 
 
-def _predict_loop(  # noqa: PLR0912 - the compiler is told each formula
+def _predict_loop(  # the compiler is told each formula
     known: Array,
     blocks: int,
     length: int,

@@ -1,17 +1,20 @@
-"""Representatives added to a reference: by the encoder, which checks them, and by the decoder.
+"""Reconstruction: representatives added to a reference, and arrays between two known ones.
 
-Values are components: bit patterns. Representatives are numbers, or steps of the order-preserving
-integers, of the type of components. The reference is empty where there is none. `code` is that of
-the element type. Source: SPEC 7.6 (LCC-REC-03, LCC-REC-04) and 7.7.
+The decoder adds them, and so does the encoder, which checks them. Values are components: bit
+patterns. Representatives are numbers, or steps of the order-preserving integers, of the type of
+components. The reference is empty where there is none. `code` is that of the element type.
+
+Source: SPEC 7.6 (LCC-REC-03, LCC-REC-04, LCC-INT-04) and 7.7.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
+from .. import element_types
 from ..element_table import ELEMENT_TYPES, ElementType
 from ..element_types import Array, add, add_at, octaves, unwork, work
 from ..parallel import slices
@@ -29,14 +32,9 @@ def is_native(kind: ElementType) -> bool:
     return kind.work.itemsize == kind.size >= 4
 
 
-def serves(table: Array, kind: ElementType) -> bool:
+def serves(table: Array, kind: ElementType, symbol_bytes: int = 1) -> bool:
     """Return whether there are compiled loops; few values move in steps of order."""
-    return is_native(kind) and table.dtype == kind.work
-
-
-def is_served(symbols: Array, table: Array, kind: ElementType) -> bool:
-    """Return whether there are compiled loops for these symbols."""
-    return serves(table, kind) and symbols.itemsize <= 2
+    return is_native(kind) and table.dtype == kind.work and symbol_bytes <= 2
 
 
 def reconstruct(values: Array, reference: Array, kind: ElementType, out: Array) -> None:
@@ -84,7 +82,7 @@ def settle(
         Places of the values that are stored exactly, int64.
     """
     kind = ELEMENT_TYPES[code]
-    form = _settle if is_served(symbols, table, kind) else settle_numpy
+    form = _settle if serves(table, kind, symbols.itemsize) else settle_numpy
     limit = limit_of(bound, kind)
     if form(symbols, fits, places, table, original, reference, result, limit, code):
         escaped: Array = places.take(np.flatnonzero(fits == 0))
@@ -184,7 +182,7 @@ _PLACES_AT_A_TIME: Final = 1 << 14  # that are changed, so that they and what is
 
 def add_sums(symbols: Array, places: Array, table: Array, out: Array, code: int) -> None:
     """Add the values of symbols to the components at places (int64, rising), in place."""
-    form = _add_sums if is_served(symbols, table, ELEMENT_TYPES[code]) else _add_sums_numpy
+    form = _add_sums if serves(table, ELEMENT_TYPES[code], symbols.itemsize) else _add_sums_numpy
     form(symbols, places, table, out, code)
 
 
@@ -202,4 +200,30 @@ def _add_sums_loop(symbols: Array, places: Array, table: Array, out: Array, code
 
 _add_sums = kernel(
     _add_sums_numpy, _add_sums_loop, *(f"in {s}, in i8, in {t}, out {u}, i8" for s, t, u in TYPES)
+)
+
+
+def interpolate(low: Array, high: Array, weight: float, kind: ElementType, out: Array) -> None:
+    """Do what :func:`lccodec.element_types.interpolate` does."""
+    form = _interpolate if is_native(kind) else _interpolate_numpy
+    form(low, high, kind.work.type(weight), kind.code, out)
+
+
+def _interpolate_numpy(low: Array, high: Array, weight: Any, code: int, out: Array) -> None:
+    element_types.interpolate(low, high, float(weight), ELEMENT_TYPES[code], out)
+
+
+def _interpolate_loop(low: Array, high: Array, weight: Any, code: int, out: Array) -> None:
+    number = np.full(1, weight).dtype
+    first, last, result = low.view(number), high.view(number), out.view(number)
+    for i in range(out.size):
+        value = first[i] - (first[i] - last[i]) * weight
+        if np.isfinite(value):
+            result[i] = value
+        else:
+            out[i] = low[i]
+
+
+_interpolate = kernel(
+    _interpolate_numpy, _interpolate_loop, *(f"in u{n}, in u{n}, f{n}, i8, out u{n}" for n in (4, 8))
 )

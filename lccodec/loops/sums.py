@@ -37,9 +37,10 @@ def _weighted_sum(words: Array, first: int) -> Any:
     # In a matrix of words the weight of a word is the sum of a weight of its row and one of its
     # column. So two passes of additions replace a multiplication of every word, which takes longer.
     end = words.size - words.size % _ROW_WORDS
-    parts = [words[start : min(start + _WORDS_AT_A_TIME, end)] for start in range(0, end, _WORDS_AT_A_TIME)]
-    total = 0
-    for part in [*parts, words[end:]] if end < words.size else parts:
+    total = start = 0
+    while start < words.size:
+        part = words[start : min(start + _WORDS_AT_A_TIME, end) if start < end else words.size]
+        start += part.size
         matrix = part.reshape(-1, min(_ROW_WORDS, part.size))
         rows, columns = np.add.reduce(matrix, axis=1), np.add.reduce(matrix, axis=0)
         heads = np.arange(first, first + part.size, _ROW_WORDS, dtype=np.uint64)

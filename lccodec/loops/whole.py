@@ -15,8 +15,8 @@ import numpy as np
 from ..element_table import ELEMENT_TYPES
 from ..element_types import Array
 from . import inlined, is_compiled, kernel
-from .bins import zigzags_numpy
-from .representatives import TYPES, is_served, limit_of, reconstruct, settle_numpy
+from .partitions import zigzags_numpy
+from .representatives import TYPES, limit_of, reconstruct, serves, settle_numpy
 
 _CHUNK: Final = 1 << 11  # values at a time, which stay in the first-level cache
 _FEW: Final = 8  # entries of a table that loops compare with instead of looking them up
@@ -341,7 +341,7 @@ _settle_buckets = kernel(
 
 def write_sums(symbols: Array, table: Array, reference: Array, out: Array, code: int) -> None:
     """Write the values of all symbols into `out`, which may be the reference."""
-    form = _write_sums if is_served(symbols, table, ELEMENT_TYPES[code]) else _write_sums_numpy
+    form = _write_sums if serves(table, ELEMENT_TYPES[code], symbols.itemsize) else _write_sums_numpy
     form(symbols, table, reference, out, code)
 
 

@@ -16,8 +16,8 @@ import numpy as np
 from .. import element_types
 from ..element_table import ELEMENT_TYPES, ElementType
 from ..element_types import Array
-from ..masks import true_places
 from . import kernel
+from .search import true_places
 
 #: A mask (uint8), values and their reference.
 Marked: TypeAlias = tuple[Array, Array, Array]

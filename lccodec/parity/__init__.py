@@ -2,5 +2,5 @@
 
 Arrays in, arrays out: nothing here knows files. Imports nothing but the ground floor.
 
-- `field`: numbers of GF(256); `code`: parity of blocks, and blocks from parity.
+`code`: numbers of GF(256), parity of blocks, and blocks from parity.
 """

@@ -16,7 +16,7 @@ is too small by at most a ninth.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final
 
@@ -45,13 +45,12 @@ def centered(policy: Policy, arrays: Sequence[Candidate], alone: bool) -> Policy
     It is the same policy if there are none, or if it loses nothing of them. `alone` says that no
     array has a reference.
     """
-    return policy.with_arrays(_quantizers(policy, arrays, alone))
-
-
-def _quantizers(policy: Policy, arrays: Sequence[Candidate], alone: bool) -> Mapping[str, Quantizer]:
-    means = [c for c in arrays if c.role == "first_moment" and _MEAN in path_of(c.name)]
+    means: list[Candidate] = []
+    for c in arrays:
+        if c.role == "first_moment" and _MEAN in path_of(c.name):
+            means.append(c)
     if not means:
-        return {}
+        return policy
     by_path = {path_of(c.name): c for c in arrays}
     found: dict[str, Quantizer] = {}
     for mean in means:
@@ -76,7 +75,7 @@ def _quantizers(policy: Policy, arrays: Sequence[Candidate], alone: bool) -> Map
             found[mean.name] = CenteredMean(exact)
             spreads = unwork(spread.astype(square.kind.work), square.kind)
             found[square.name] = CenteredSquare(coder, exact, spreads)
-    return found
+    return policy.with_arrays(found)
 
 
 def _coder(policy: Policy, c: Candidate, alone: bool) -> Quantizer:

@@ -26,7 +26,7 @@ on its own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import numpy as np
@@ -67,7 +67,22 @@ def mark_equal(arrays: Sequence[Candidate], rounded: Collection[str] = ()) -> No
     roundings, which are no copies for that. Of equal arrays, the source is the one that changed
     least: a delta has it in the fewest bytes.
     """
-    for group in _alike(arrays):
+    likely: dict[object, list[Candidate]] = {}
+    for c in arrays:
+        if c.source is None and not c.inherited and c.bits.nbytes >= _MIN_BYTES:
+            # Looking at two values is ten times as fast as taking a sample.
+            key = c.kind, c.shape, c.bits.item(0), c.bits.item(c.bits.size // 2)
+            likely.setdefault(key, []).append(c)
+    groups: list[list[Candidate]] = []  # of one type and shape, equal in a few values
+    for found in likely.values():
+        if len(found) > 1:
+            sampled: dict[object, list[Candidate]] = {}
+            for c in found:
+                sample = _sample(c.bits)
+                if (sample != sample[0]).any():
+                    sampled.setdefault(tuple(sample.tolist()), []).append(c)
+            groups += sampled.values()
+    for group in groups:
         group.sort(key=lambda c: (c.name not in rounded, changed_share(c), _changed_bits(c)))
         sources: list[list[Candidate]] = []
         for c in group:
@@ -104,25 +119,6 @@ def is_equal(left: Array, right: Array) -> bool:
     return all(bool((left[part] == right[part]).all()) for part in slices(left.size))
 
 
-def _alike(arrays: Sequence[Candidate]) -> Iterator[list[Candidate]]:
-    """Yield arrays of one type and shape that are equal in a few values, two or more at a time."""
-    likely: dict[object, list[Candidate]] = {}
-    for c in arrays:
-        if c.source is None and not c.inherited and c.bits.nbytes >= _MIN_BYTES:
-            # Looking at two values is ten times as fast as taking a sample.
-            key = c.kind, c.shape, c.bits.item(0), c.bits.item(c.bits.size // 2)
-            likely.setdefault(key, []).append(c)
-    for found in likely.values():
-        if len(found) == 1:
-            continue
-        sampled: dict[object, list[Candidate]] = {}
-        for c in found:
-            sample = _sample(c.bits)
-            if (sample != sample[0]).any():
-                sampled.setdefault(tuple(sample.tolist()), []).append(c)
-        yield from (group for group in sampled.values() if len(group) > 1)
-
-
 def _sample(bits: Array) -> Array:
     return bits[:: max(bits.size // _SAMPLE, 1)]
 
@@ -141,16 +137,18 @@ def mark_rounded(arrays: Sequence[Candidate]) -> set[str]:
     A source is float32, is no copy, and has one rounding. Arrays that a save leaves out are
     neither.
     """
-    arrays = [c for c in arrays if not c.inherited]
     used = set[str]()
-    small = [c for c in arrays if c.kind.name in ("float16", "bfloat16") and c.bits.size >= _MIN_ELEMENTS]
-    shapes = {c.shape for c in small}
+    small: list[Candidate] = []
+    for c in arrays:
+        if c.kind.name in ("float16", "bfloat16") and c.bits.size >= _MIN_ELEMENTS and not c.inherited:
+            small.append(c)
     if not small:
         return used
+    shapes = {c.shape for c in small}
     kinds = {c.kind.name: c.kind for c in small}
     sampled: dict[object, list[Candidate]] = {}
     for c in arrays:
-        if c.kind.name == "float32" and c.shape in shapes:
+        if c.kind.name == "float32" and c.shape in shapes and not c.inherited:
             sample = _rounding_sample(c.bits)
             for kind in kinds.values():
                 sampled.setdefault((kind.name, c.shape, tuple(_rounded(sample, kind).tolist())), []).append(c)

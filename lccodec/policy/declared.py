@@ -198,13 +198,18 @@ def roles_of(found: Mapping[str, Declaration]) -> dict[str, Assignment]:
 
 def obeying(policy: Policy, arrays: Iterable[Candidate]) -> Policy:
     """Return the policy that obeys what is declared of arrays; the same if nothing is."""
-    found = {c.name: obeyed(policy, c.declared, c.name, c.role, c.why, c.kind, c.elements) for c in arrays}
-    return policy.with_arrays({name: quantizer for name, quantizer in found.items() if quantizer is not None})
+    found: dict[str, Quantizer] = {}
+    for c in arrays:
+        if c.declared is not None:
+            quantizer = obeyed(policy, c.declared, c.name, c.role, c.why, c.kind, c.elements)
+            if quantizer is not None:
+                found[c.name] = quantizer
+    return policy.with_arrays(found)
 
 
 def obeyed(
     policy: Policy,
-    declared: Declaration | None,
+    declared: Declaration,
     name: str,
     role: Role,
     why: str,
@@ -215,7 +220,7 @@ def obeyed(
 
     `why` says why it has its role. Other parameters are those of `Policy.choose`.
     """
-    if declared is None or not policy.may_lose(name, role, kind, size):
+    if not policy.may_lose(name, role, kind, size):
         return None
     if declared.exact:
         return None if why.startswith(GIVEN) or policy.names(name) else Lossless()

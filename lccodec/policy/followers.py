@@ -1,9 +1,9 @@
-"""Arrays that follow a weight, by their values: target networks, slow weights, averages in lists.
+"""Weights that are known by how they move: what follows a weight, and what is trained.
 
-A name does not always say that an array is a copy or an average of a weight: averages are kept in
-lists, and the copy that a network is trained towards is a ``target``. But such an array moves
-towards its weight, or it was a copy of it at some moment since the save before. Errors do to it
-what errors of the weight do. So it is a weight, too, if all of this holds:
+**Followers.** A name does not always say that an array is a copy or an average of a weight:
+averages are kept in lists, and the copy that a network is trained towards is a ``target``. But such
+an array moves towards its weight, or it was a copy of it at some moment since the save before.
+Errors do to it what errors of the weight do. So it is a weight, too, if all of this holds:
 
 - It has the type and shape of a weight, and is near it: closer than half of the spread of its
   values.
@@ -17,11 +17,19 @@ of errors alone. So a copy has steps by the movement of its weight: what it has 
 dead zone until it moves again.
 
 An array that does not move takes no bytes in a delta. So it is exact in the next keyframe, too.
+
+**Trained weights of a partly frozen model.** An optimizer that was given the trained parameters
+alone, without names, keeps moments of so many arrays of a shape, and the model has more of that
+shape. Then the values tell: if as many of them have moved since the parent, these are its
+parameters. What is frozen does not move. If others move, too, such as an average of the weights,
+those count that are called weights, or those of them below a model. If that leaves more than one
+way, all stay exact.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -29,12 +37,12 @@ import numpy as np
 from ..element_types import Array, work
 from ..quantizers.base import Quantizer
 from ..quantizers.uniform import UniformDeadzone
-from .optimizer import name_parts
+from .optimizer import as_many, name_parts
 from .policy import Candidate, Policy
-from .roles import EXACT_NAME, FOLLOWER, OUTSIDE, PERHAPS, UNNAMED, UNTRAINED
+from .roles import EXACT_NAME, FOLLOWER, OUTSIDE, PARAMETER, PERHAPS, UNNAMED, UNTRAINED, called_weight
 from .vocabulary import says_follower
 
-__all__ = ["following", "mark_followers"]
+__all__ = ["following", "mark_followers", "mark_trained"]
 
 _SILENT: Final = frozenset([UNNAMED, UNTRAINED, PERHAPS, OUTSIDE])
 _MIN_ELEMENTS: Final = 256  # of an array: the correlations of fewer say little
@@ -53,10 +61,17 @@ def mark_followers(arrays: Sequence[Candidate]) -> None:
 
     Equal arrays and roundings are known by then.
     """
-    perhaps = [c for c in arrays if _may_follow(c)]
+    perhaps: list[Candidate] = []
+    for c in arrays:
+        if c.role == "other" and _is_known(c) and c.elements >= _MIN_ELEMENTS:
+            named = c.why.endswith(EXACT_NAME) and all(map(says_follower, name_parts(c.name)))
+            if named or c.why in _SILENT:
+                perhaps.append(c)
+    if not perhaps:
+        return
     shapes = {c.shape for c in perhaps}
     weights: dict[object, list[Candidate]] = {}
-    for c in arrays if perhaps else ():
+    for c in arrays:
         if c.role == "weight" and c.shape in shapes and _is_known(c):
             weights.setdefault((c.kind, c.shape), []).append(c)
     for c in perhaps:
@@ -73,18 +88,11 @@ def mark_followers(arrays: Sequence[Candidate]) -> None:
 
 def following(policy: Policy, arrays: Sequence[Candidate]) -> Policy:
     """Return the policy in which copies of weights have the steps of `mark_followers`."""
-    found: Mapping[str, Quantizer] = {
-        c.name: UniformDeadzone(step=c.step)
-        for c in arrays
-        if c.step is not None and policy.choose(c.name, c.role, c.kind, c.elements).lossy
-    }
+    found: dict[str, Quantizer] = {}
+    for c in arrays:
+        if c.step is not None and policy.choose(c.name, c.role, c.kind, c.elements).lossy:
+            found[c.name] = UniformDeadzone(step=c.step)
     return policy.with_arrays(found)
-
-
-def _may_follow(c: Candidate) -> bool:
-    if c.role != "other" or not _is_known(c) or c.elements < _MIN_ELEMENTS:
-        return False
-    return c.why in _SILENT or (c.why.endswith(EXACT_NAME) and all(map(says_follower, name_parts(c.name))))
 
 
 def _is_known(c: Candidate) -> bool:
@@ -114,3 +122,23 @@ def _values(c: Candidate, bits: Array | None) -> Array:
 
 def _rms(values: Array) -> float:
     return float(np.sqrt(np.square(values).mean()))
+
+
+def mark_trained(arrays: Sequence[Candidate]) -> None:
+    """Give the role of a weight to arrays that may be parameters, where their movement tells."""
+    perhaps: dict[tuple[int, ...], list[Candidate]] = {}
+    for array in arrays:
+        if array.why == PERHAPS:
+            perhaps.setdefault(array.shape, []).append(array)
+    for shape, found in perhaps.items():
+        roles = Counter(array.role for array in arrays if array.shape == shape)  # none of them is here
+        count = max(roles["first_moment"], roles["second_moment"]) - roles["weight"]
+        moved = []
+        for array in found:
+            before = array.reference
+            if before is not None and not array.inherited and not np.array_equal(array.bits, before):
+                moved.append(array)
+        chosen = as_many([array.name for array in moved], count, called_weight) if count > 0 else []
+        for array in moved:
+            if array.name in chosen:
+                array.role, array.why = "weight", PARAMETER

@@ -102,7 +102,9 @@ def needed_record(record: Record, arrays: Iterable[Candidate], known: Collection
     come from a framework's structures. The roles of some may come from their values.
     """
     candidates = list(arrays)
-    by_values = any(c.why in (FOLLOWER, MASTER, ROUNDED) or c.declared for c in candidates)
+    by_values = False
+    for c in candidates:
+        by_values |= c.why in (FOLLOWER, MASTER, ROUNDED) or bool(c.declared)
     if not record.roles and not known and not by_values:  # all follow from names and shapes
         return replace(record, known={})
     shapes = {c.name: c.shape for c in candidates}
@@ -125,9 +127,11 @@ def write_record(record: Record) -> Any:
     for index, role in record.known.items():
         indices.setdefault(role, []).append(index)
     newest = None if record.newest == "exact" else record.newest  # the default is not written
-    members = (("roles", dict(record.roles)), ("known", indices), ("newest", newest))
-    more = {name: value for name, value in members if value}
-    return {"policy": written, **more} if more else written
+    members = {"policy": written}
+    for name, value in (("roles", dict(record.roles)), ("known", indices), ("newest", newest)):
+        if value:
+            members[name] = value
+    return members if len(members) > 1 else written
 
 
 def read_record(value: Any) -> Record:

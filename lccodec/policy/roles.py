@@ -23,8 +23,8 @@ framework knows by types:
 4. A tree that has the structure of a model and is known to be an average of its weights has
    weights, too (:mod:`lccodec.policy.averages`).
 5. All else is exact. But a save looks at values, too, and finds weights that it has in two types
-   (:mod:`lccodec.policy.copies`), which of a partly frozen model have moved
-   (:mod:`lccodec.policy.trained`), and what follows weights (:mod:`lccodec.policy.followers`).
+   (:mod:`lccodec.policy.copies`), which of a partly frozen model have moved, and what follows
+   weights (:mod:`lccodec.policy.followers`).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..arguments import check_choice, integer
 from ..element_types import Array
-from ..loops.buckets import bucket_symbols, extremes, has_loops
+from ..loops.partitions import bucket_symbols, extremes, has_loops
 from ..loops.whole import UNFIT, settle_buckets, window_of
 from ..parallel import PIECE
 from .base import Quantizer, Settles
@@ -127,7 +127,7 @@ class _Partition:
         self.complete = True
         if batch.arrays > 1:
             ((d, _),) = batch.sample()
-            found = self._fields(d).astype(np.uint16) & (self._exponents - 1)
+            found = (d.view(self._pattern) >> self._shift).astype(np.uint16) & (self._exponents - 1)
             starts = np.cumsum(batch.sizes) - batch.sizes
             tops = np.maximum.reduceat(found, starts)
             if tops.max() == self._exponents - 1:  # infinities and NaN have no bucket
@@ -147,16 +147,25 @@ class _Partition:
             occupied[self._numbers(*finite(*next(batch.sample())))] = True
             self._promote(occupied)
         for start in batch.pieces():
-            self._add(*batch.finite_outside(start, self.zone))
-
-    def _fields(self, differences: Array) -> Array:
-        """Return the sign and the exponent of each difference."""
-        fields: Array = differences.view(self._pattern) >> self._shift
-        return fields
+            differences, owner = batch.finite_outside(start, self.zone)
+            patterns = differences.view(self._pattern)
+            seen = np.count_nonzero(self._most)
+            buckets = self._numbers(differences, owner).astype(np.intp, copy=False)
+            np.minimum.at(self._least, buckets, patterns)  # patterns of one sign rise with the size
+            np.maximum.at(self._most, buckets, patterns)
+            if mean:
+                self._held += np.bincount(buckets, minlength=size)
+                with np.errstate(over="ignore"):  # then the midpoint is used
+                    self._sums += np.bincount(buckets, differences, minlength=size)
+            if np.count_nonzero(self._most) > seen:
+                self._promote(self._most > 0)
+            if batch.arrays > 1:
+                self._known = differences, self._symbols.take(buckets, mode="clip")
 
     def _numbers(self, differences: Array, owner: Owner) -> Array:
         """Return the number of the bucket of each difference."""
-        fields, sizes = self._fields(differences), self._sizes
+        # The sign and the exponent of each difference.
+        fields, sizes = differences.view(self._pattern) >> self._shift, self._sizes
         if isinstance(owner, int):
             return fields.astype(np.intp)
         fields = fields.astype(np.uint16)
@@ -169,22 +178,6 @@ class _Partition:
         starts = (2 * self._depth * np.arange(self._arrays)).astype(np.min_scalar_type(self._most.size))
         numbers: Array = columns + np.repeat(starts, sizes)
         return numbers
-
-    def _add(self, differences: Array, owner: Owner) -> None:
-        """Add finite differences outside the zone."""
-        patterns = differences.view(self._pattern)
-        seen = np.count_nonzero(self._most)
-        buckets = self._numbers(differences, owner).astype(np.intp, copy=False)
-        np.minimum.at(self._least, buckets, patterns)  # patterns of one sign rise with the size
-        np.maximum.at(self._most, buckets, patterns)
-        if self._mean:
-            self._held += np.bincount(buckets, minlength=self._most.size)
-            with np.errstate(over="ignore"):  # then the midpoint is used
-                self._sums += np.bincount(buckets, differences, minlength=self._most.size)
-        if np.count_nonzero(self._most) > seen:
-            self._promote(self._most > 0)
-        if self._arrays > 1:
-            self._known = differences, self._symbols.take(buckets, mode="clip")
 
     def _promote(self, occupied: Array) -> None:
         """Promote the first occupied buckets of each array, and widen the zone of a single one."""
@@ -210,7 +203,8 @@ class _Partition:
     def representatives(self) -> Array:
         """Return ``(low + high) / 2`` as real numbers rounded once to `kind.work`, or the mean."""
         work = self._kind.work
-        low, high = (e[self._promoted].view(work).astype(np.float64) for e in (self._least, self._most))
+        low = self._least[self._promoted].view(work).astype(np.float64)
+        high = self._most[self._promoted].view(work).astype(np.float64)
         with np.errstate(over="ignore"):
             middle = (high + low) / 2
         middle = np.where(np.isfinite(middle), middle, high / 2 + low / 2).astype(work)
@@ -233,8 +227,8 @@ class _Partition:
 
     def _first(self) -> tuple[int, int]:
         """Return the first exponents outside the zone: of positive and of negative differences."""
-        edges = np.concatenate([self.zone.high, self.zone.low])
-        plus, minus = (self._fields(edges) & (self._exponents - 1)).tolist()
+        edges = np.concatenate([self.zone.high, self.zone.low]).view(self._pattern)
+        plus, minus = (edges >> self._shift & (self._exponents - 1)).tolist()
         return plus, minus
 
     @cached_property

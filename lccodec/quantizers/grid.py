@@ -19,8 +19,8 @@ import numpy as np
 
 from ..element_table import ElementType
 from ..element_types import Array, unwork, work
-from ..loops.bins import zigzags
-from ..loops.counts import tally
+from ..loops.partitions import zigzags
+from ..loops.search import tally
 from ..loops.whole import has_loops, settle_bins
 from .base import Settles
 from .residual import Outside, Owner, Residual, Zone, array_sums

@@ -25,8 +25,8 @@ import numpy as np
 
 from ..element_table import ElementType
 from ..element_types import Array, subtract, work
+from ..loops.search import true_places
 from ..loops.zones import Marked, found, octaves, outside, squares_inside
-from ..masks import true_places
 from ..parallel import PIECE, stretches
 
 _MAX_KEPT_BYTES: Final = 1 << 25  # of differences, and of their places
@@ -188,28 +188,27 @@ class Residual:
             (``kind.work``). Differences that are not finite are always included.
         """
         if start in self._found:
-            known, kept, d = self._found[start]
+            known, kept, held = self._found[start]
             places = kept.astype(np.int64)
             if known is zone:
-                return places, d
-            chosen, d = zone.narrowed(d, self.owner(places), places + start)
+                return places, held
+            chosen, d = zone.narrowed(held, self.owner(places), places + start)
             places = places.take(chosen)
-            self._kept += _nbytes(d) - _nbytes(self._found[start][2])
+            self._kept -= held.nbytes + kept.nbytes
+        elif self.arrays > 1:
+            differences = self._differences(0, PIECE, copy=False)
+            places = zone.outside_all(differences, self.sizes)
+            every = places.size == differences.size
+            d = differences if every else differences.take(places, mode="clip")
         else:
-            if self.arrays > 1:
-                differences = self._differences(0, PIECE, copy=False)
-                places = zone.outside_all(differences, self.sizes)
-                every = places.size == differences.size
-                d = differences if every else differences.take(places, mode="clip")
-            else:
-                # The search in a symmetric zone reads each difference once, so it needs no copy.
-                values, reference = self.operands(start, copy=not zone.symmetric)
-                part = slice(start, start + values.size)
-                places, d = found(*zone.marked(values, reference, part))
-            if self._kept + _nbytes(d) > _MAX_KEPT_BYTES:
-                return places, d
-            self._kept += _nbytes(d)
-        self._found[start] = zone, places.astype(np.uint32), d  # half the memory of int64
+            # The search in a symmetric zone reads each difference once, so it needs no copy.
+            values, reference = self.operands(start, copy=not zone.symmetric)
+            part = slice(start, start + values.size)
+            places, d = found(*zone.marked(values, reference, part))
+        kept = places.astype(np.uint32)  # half the memory of int64
+        if self._kept + kept.nbytes + d.nbytes <= _MAX_KEPT_BYTES:
+            self._kept += kept.nbytes + d.nbytes
+            self._found[start] = zone, kept, d
         return places, d
 
     def finite_outside(self, start: int, zone: Zone) -> tuple[Array, Owner]:
@@ -299,11 +298,6 @@ class Residual:
         if self.exact is not None:
             found[self.exact[part]] = np.nan  # which no bin has
         return found
-
-
-def _nbytes(d: Array) -> int:
-    """Return the bytes that are kept of differences: with their places, of 32 bits."""
-    return d.nbytes + 4 * d.size
 
 
 def difference(bits: Array, reference: Array | None, kind: ElementType, ordered: bool) -> Array:

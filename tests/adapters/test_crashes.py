@@ -35,7 +35,7 @@ from lccodec.adapters import seals
 from lccodec.adapters.accelerate import register
 from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
 from lccodec.adapters.files.states import load_file, save_file
-from lccodec.adapters.huggingface import unpack
+from lccodec.adapters.huggingface import pack, unpack
 from lccodec.adapters.lightning import LCCheckpointIO
 from lccodec.adapters.orbax import LCCheckpointHandler, LCRestore, LCSave
 from lccodec.adapters.transformers import LCCallback, unpacked
@@ -43,7 +43,6 @@ from lccodec.adapters.weights import publish
 from lccodec.report import page
 
 from ..support.crashes import Replay, put, tried
-from ..support.linked import pack
 from ..support.models import bytes_of, read_file, write_model
 from ..support.profiles import LONG
 

@@ -10,11 +10,9 @@ import pytest
 
 import lccodec
 from lccodec.adapters.chains import ChainOptions
-from lccodec.adapters.link import chain_step, open_linked, open_named
+from lccodec.adapters.link import chain_step, open_linked, open_named, save_linked
 from lccodec.errors import ArgumentError, ChainError, FormatError, StorageError
 from lccodec.policy.roles import Assignment
-
-from ..support.linked import save_linked
 
 
 def state(step):

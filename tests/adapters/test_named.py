@@ -9,12 +9,11 @@ import pytest
 
 import lccodec
 from lccodec import ArgumentError, Keep, LccodecError, StorageError
-from lccodec.adapters.link import open_linked
+from lccodec.adapters.link import open_linked, save_linked
 from lccodec.adapters.named import chains_below, named_steps, prune_named, prune_together
 
 from ..support.commands import run, run_json
 from ..support.damage import flip
-from ..support.linked import save_linked
 from ..support.walks import assert_same, save_all, walk
 
 STATES = walk(6, shape=(6, 5))

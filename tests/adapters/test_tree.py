@@ -36,12 +36,10 @@ from lccodec.adapters import jax as in_jax
 from lccodec.adapters import torch as adapter
 from lccodec.adapters import torch as in_torch
 from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter
-from lccodec.adapters.huggingface import unpack
+from lccodec.adapters.huggingface import pack, unpack
 from lccodec.adapters.lightning import LCCheckpointIO
 from lccodec.adapters.tree import listed, make_up, nested
 from lccodec.errors import ArgumentError, FormatError, LccodecWarning
-
-from ..support.linked import pack
 
 
 class Color(enum.Enum):

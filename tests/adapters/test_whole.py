@@ -26,6 +26,8 @@ from lccodec import ArgumentError, Chain, FormatError
 from lccodec.adapters import torch as adapter
 from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter, RankFile, Value, to_record
 from lccodec.adapters.files.states import load_file, open_whole
+from lccodec.adapters.huggingface import pack
+from lccodec.adapters.link import save_linked
 from lccodec.adapters.orbax import LCCheckpointHandler, LCSave
 from lccodec.adapters.weights import pull
 from lccodec.chain.bounds import Bounds
@@ -33,7 +35,6 @@ from lccodec.chain.read.links import RECORD_KIND
 from lccodec.inspect.examination import examine
 
 from ..support.commands import run, run_json
-from ..support.linked import pack, save_linked
 
 WEIGHT = torch.arange(40, dtype=torch.bfloat16).reshape(5, 8)
 

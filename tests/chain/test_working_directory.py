@@ -12,11 +12,10 @@ import pytest
 import lccodec
 from lccodec import ArgumentError, Chain, Keep, LccodecWarning, StorageError
 from lccodec.adapters.chains import ChainOptions
-from lccodec.adapters.link import open_linked
+from lccodec.adapters.link import open_linked, save_linked
 from lccodec.container.bundle import Bundle
 from lccodec.container.system import checked_path
 
-from ..support.linked import save_linked
 from ..support.walks import assert_same, walk
 
 STATES = walk(6)

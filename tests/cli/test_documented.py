@@ -21,12 +21,12 @@ import lccodec
 import lccodec.adapters.torch as torch_adapter
 from lccodec import exchange
 from lccodec.adapters import npz, safetensors
+from lccodec.adapters.link import save_linked
 from lccodec.cli.program import program
 from lccodec.report.page import drawing_library
 
 from ..support.commands import run
 from ..support.documented import ROOT, Command, Shown, all_shown, named
-from ..support.linked import save_linked
 
 ALL = all_shown()
 VERBS = {name: program.get_command(None, name) for name in program.list_commands(None)}

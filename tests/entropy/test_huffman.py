@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lccodec.entropy import huffman
 from lccodec.entropy.huffman import PackageMerge, canonical_codes, choose_lengths, entropy_bits
-from lccodec.loops.counts import histogram
+from lccodec.loops.search import histogram
 
 from ..support.oracle import order0_entropy_bits
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from lccodec.cursor import Cursor
 from lccodec.element_types import components
-from lccodec.entropy import bits
-from lccodec.entropy.bits import pack, packed_size, unpack
+from lccodec.entropy import runs
 from lccodec.entropy.numbers import read_numbers, unzigzag, write_numbers, zigzag
+from lccodec.entropy.runs import pack, packed_size, unpack
 from lccodec.errors import FormatError, TruncatedError
 
 from ..support.strategies import ALL_DTYPES, REALS, Pair, array_and_reference, dtype_of, random_array
@@ -127,8 +127,8 @@ def test_cursor_reads_in_order_and_stops_at_the_end() -> None:
 @given(st.sampled_from([2, 4]), st.binary(max_size=60))
 def test_both_forms_pack_the_same(width: int, data: bytes) -> None:
     packed = np.frombuffer(data, np.uint8)
-    values = bits._part_numpy(packed, width)
-    for part in (bits._part_loop, bits._part):
+    values = runs._part_numpy(packed, width)
+    for part in (runs._part_loop, runs._part):
         assert part(packed, width).tolist() == values.tolist()
-    for join in (bits._join_numpy, bits._join_loop, bits._join):
+    for join in (runs._join_numpy, runs._join_loop, runs._join):
         assert join(values, width).tolist() == packed.tolist()

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.entropy.bits import pack
-from lccodec.entropy.runs import Form, Gathered, Packed, Sparse, as_sparse, dense, parts
+from lccodec.entropy.runs import Form, Gathered, Packed, Sparse, as_sparse, dense, pack, parts
 from lccodec.parallel import PIECE
 
 symbols_of = st.lists(st.sampled_from([0, 0, 0, 1, 2, 3]), max_size=60).map(lambda v: np.array(v, np.uint8))

@@ -43,9 +43,9 @@ def test_several_blocks(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kind, bits = components(array)
     content = Content(bits, kind, (array.shape,))
     coder = FrameCoder(content, Smooth(max_error=1e-2))
-    assert coder.blocks == 2
-    blocks = {number: coder.write_block(number) for number in reversed(range(coder.blocks))}
-    frame = b"".join(coder.join(blocks[number] for number in range(coder.blocks)))
+    assert len(coder.parts) == 2
+    blocks = {number: coder.write_block(number) for number in reversed(range(len(coder.parts)))}
+    frame = b"".join(coder.join(blocks[number] for number in range(len(coder.parts))))
     assert frame == b"".join(encode_content(content, Smooth(max_error=1e-2)))
     assert np.abs(decode(frame).astype(float) - array).max() <= 1e-2
     assert sum(total for _, total in blocks.values()) & SUM_MASK == array_sum(components(decode(frame))[1])

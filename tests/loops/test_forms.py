@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from lccodec import element_types
 from lccodec.element_table import ELEMENT_TYPES
 from lccodec.element_types import Array
-from lccodec.loops import buckets, differences, sizes, sums
-from lccodec.loops.bins import _zigzags_loop, zigzags, zigzags_numpy
-from lccodec.loops.counts import _histogram, _histogram_loop, _tally_loop, _tally_numpy, histogram, tally
-from lccodec.loops.interpolation import _interpolate_loop, interpolate
-from lccodec.loops.representatives import is_native
+from lccodec.loops import partitions, search, sums
+from lccodec.loops.partitions import _zigzags_loop, zigzags, zigzags_numpy
+from lccodec.loops.representatives import _interpolate_loop, interpolate, is_native
+from lccodec.loops.search import _histogram, _histogram_loop, _tally_loop, _tally_numpy, histogram, tally
 
 from ..support.strategies import REALS, random_array
 
@@ -67,11 +66,11 @@ def test_extremes_and_symbols_of_buckets(name: str, size: int, seed: int) -> Non
         with np.errstate(all="ignore"):
             patterns = (values - before if before.size else values).view(code)
         extremes = []
-        for form in (buckets._extremes_numpy, buckets._extremes_loop, buckets.extremes):
+        for form in (partitions._extremes_numpy, partitions._extremes_loop, partitions.extremes):
             least = np.full(2 << exponents, np.iinfo(code).max, code)
             most = np.zeros(2 << exponents, code)
             with np.errstate(all="ignore"):
-                first = [(0, 0)] if form is buckets.extremes else [0, 0]
+                first = [(0, 0)] if form is partitions.extremes else [0, 0]
                 for some in (slice(size // 2), slice(size // 2, size), slice(0)):
                     form(values[some], before[some], shift, *first, least, most)
             extremes.append((least, most))
@@ -85,7 +84,7 @@ def test_extremes_and_symbols_of_buckets(name: str, size: int, seed: int) -> Non
     patterns = values.view(code)
     table = np.random.default_rng(seed).integers(0, 9, 2 << exponents).astype(np.uint8)
     expected = table[patterns >> shift]
-    forms = buckets._bucket_symbols_numpy, buckets._bucket_symbols_loop, buckets.bucket_symbols
+    forms = partitions._bucket_symbols_numpy, partitions._bucket_symbols_loop, partitions.bucket_symbols
     for form in forms:
         np.testing.assert_array_equal(form(patterns, shift, table), expected)
 
@@ -97,7 +96,7 @@ def test_extremes_of_full_buckets(name: str, size: int, seed: int) -> None:
     values = rng.choice([1.0, 1.5, np.nextafter(2, 1), 3.9999999, 4.1], size) * rng.choice([-1, 1], size)
     values = np.where(rng.random(size) < 0.1, rng.standard_normal(size), values).astype(name)
     found = []
-    for form in (buckets._extremes_numpy, buckets._extremes_loop):
+    for form in (partitions._extremes_numpy, partitions._extremes_loop):
         least, most = np.full(count, np.iinfo(code).max, code), np.zeros(count, code)
         for some in (slice(size // 2), slice(size // 2, size)):
             form(values[some], values[:0], shift, 0, 0, least, most)
@@ -182,8 +181,8 @@ def test_places_that_differ(dtype: str, share: float) -> None:
         one = numbers(dtype, size)
         changed = np.random.default_rng(1).random(size) < share
         other = one ^ changed.astype(dtype)
-        forms = [differences._differing, differences.differing]
-        for form in [*forms, differences._differing_loop][: 3 if size < 100 else 2]:
+        forms = [search._differing, search.differing]
+        for form in [*forms, search._differing_loop][: 3 if size < 100 else 2]:
             for found in (form(one, other), form(one ^ other, one[:0])):
                 assert found.dtype == np.int64
                 np.testing.assert_array_equal(found, np.flatnonzero(changed))
@@ -194,12 +193,12 @@ def test_places_of_sizes_between_bounds(dtype: str) -> None:
     full = int(np.iinfo(dtype).max)
     half = full >> 1
     bounds = [(0, 0), (0, 1), (0, half // 9), (half // 3, half), (5, half + 1), (0, full), (half, full)]
-    forms: list[Callable[..., Array]] = [sizes._between, sizes.between]
+    forms: list[Callable[..., Array]] = [search._between, search.between]
     for size in SIZES:
         bits = numbers(dtype, size)
         bare = bits & bits.dtype.type(half)
         for low, high in bounds:
-            for form in [*forms, sizes._between_loop][: 3 if size < 100 else 2]:
+            for form in [*forms, search._between_loop][: 3 if size < 100 else 2]:
                 found = form(bits, low, high)
                 assert found.dtype == np.int64
                 expected = (bare >= bits.dtype.type(low)) & (bare < bits.dtype.type(high))

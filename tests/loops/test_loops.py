@@ -15,9 +15,9 @@ from ..support.programs import run_program
 CALL = """
 import numpy as np, sys, time, warnings
 import lccodec
-from lccodec.loops import counts
+from lccodec.loops import search
 def call():
-    return counts.histogram(np.arange(9, dtype=np.uint8))[:9].tolist() == [1] * 9
+    return search.histogram(np.arange(9, dtype=np.uint8))[:9].tolist() == [1] * 9
 """
 
 

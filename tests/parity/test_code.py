@@ -13,8 +13,19 @@ from hypothesis import strategies as st
 
 from lccodec import ArgumentError
 from lccodec.constants import MAX_DATA_COLUMNS, MAX_PARITY_COLUMNS
-from lccodec.parity.code import Block, coefficients, combine, encode, points, rebuild
-from lccodec.parity.field import POLYNOMIAL, divide, double, inverse, multiply
+from lccodec.parity.code import (
+    POLYNOMIAL,
+    Block,
+    coefficients,
+    combine,
+    divide,
+    double,
+    encode,
+    inverse,
+    multiply,
+    points,
+    rebuild,
+)
 
 
 def row_of(

@@ -28,7 +28,7 @@ TUNABLES: Final = {
     "follower_min_batch_bytes": "lccodec.chain.read.follow_crew._MIN_BATCH_BYTES",
     "follower_min_places": "lccodec.chain.read.follow_crew._MIN_PLACES",
     "follower_segment_bytes": "lccodec.chain.read.follow_crew._SEGMENT_BYTES",
-    "few_changed_bytes": "lccodec.loops.differences._FEW_BYTES",
+    "few_changed_bytes": "lccodec.loops.search._FEW_BYTES",
     "hash_part_components": "lccodec.chain.save.hash_reference._PART_COMPONENTS",
     "hindsight_max_waiting": "lccodec.chain.save.hindsight._MAX_WAITING",
     "hindsight_share": "lccodec.chain.save.saver._SETTLING_SHARE",

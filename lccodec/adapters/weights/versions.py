@@ -62,7 +62,7 @@ from ...errors import (
     UnsupportedError,
     warn,
 )
-from ...loops.differences import differing
+from ...loops.search import differing
 from ..files.disk import parsed, read_bounded, regular_file
 from ..files.header import FLOAT8_NAMES, Tensor, read_header
 from ..files.shards import MAX_INDEX_BYTES, SHARD_NAME

@@ -34,7 +34,7 @@ from ...frame.changed import may_tell
 from ...frame.content import array_sum
 from ...frame.decode import check_array_sum
 from ...frame.header import Shape
-from ...loops.differences import differing
+from ...loops.search import differing
 from ...parallel import slices
 from ...workers.process import place_of
 from ..store.store import Store

@@ -41,7 +41,7 @@ from ...errors import DataError, LccodecError
 from ...frame.content import array_sum
 from ...frame.decode import check_array_sum, decode_components, decode_range
 from ...frame.header import FrameHeader, Shape
-from ...loops.interpolation import interpolate
+from ...loops.representatives import interpolate
 from ...parallel import PIECE, slices
 from ..store.store import Store
 from .links import (

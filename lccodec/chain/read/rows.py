@@ -27,7 +27,7 @@ from ...errors import ArgumentError, DataError, FormatError
 from ...frame.decode import decode_range
 from ...frame.header import FrameHeader, Shape
 from ...frame.pieces import whole_blocks
-from ...loops.interpolation import interpolate
+from ...loops.representatives import interpolate
 from .links import (
     Link,
     array_place,

@@ -218,7 +218,7 @@ def _encode_together(frames: Iterable[FrameInput], crew: Crew) -> Iterator[Itera
     for frame in frames:
         crew.everywhere(OpenFrame(frame))
         coder: FrameCoder = crew.bench[_FRAME]
-        yield coder.join(crew.ordered(map(EncodeBlock, range(coder.blocks))))
+        yield coder.join(crew.ordered(map(EncodeBlock, range(len(coder.parts)))))
         del coder
         crew.everywhere(CloseFrame())
 

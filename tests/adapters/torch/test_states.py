@@ -94,7 +94,7 @@ def test_a_lossy_delta_in_memory():
         with pytest.raises(lccodec.ChainError) if held else contextlib.nullcontext():
             adapter.load(data)
         held = adapter.load(data, reference=held)
-        assert (held["a"]["weight"] - state["a"]["weight"]).abs().max() < 1e-3
+        assert (held["a"]["weight"] - state["a"]["weight"]).abs().max() < 2e-3
         assert held["bfloat16"].dtype == torch.bfloat16
         sizes.append(len(data))
     assert sizes[1] < sizes[0] < len(adapter.save(state))
