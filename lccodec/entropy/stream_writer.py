@@ -155,7 +155,8 @@ def write_plane(run: Sparse | Array, count: int, small: Small | None = None, dep
     if small is not None and (divided := small.divide(run, count)):
         own, rest = divided
         some, bounds = small.places.size, small.bounds
-        pieces = [bytes([STREAM_SPLIT, bounds.size]), stored_bytes(bounds), struct.pack("<I", some)]
+        pieces: list[Piece] = [bytes([STREAM_SPLIT, bounds.size]), stored_bytes(bounds)]
+        pieces.append(struct.pack("<I", some))
         pieces += [*write_plane(own, some, depth=2), *write_plane(rest, count, depth=2)]
         size = sum(map(len, pieces))
         if nonzero_count(run, count) <= MAX_STREAM_PLACES * size and count <= MAX_SPLIT_SYMBOLS * size:
