@@ -564,7 +564,8 @@ def exact_step(source: Source) -> int | None:
 
 def _numbers(pattern: re.Pattern[bytes], source: Source) -> tuple[int, ...]:
     """Return the numbers that a pattern finds at the start of a manifest, if it fits."""
-    trailer = _read_trailer(source, "")
+    # The step of a damaged file is still known: then the file is opened, and its error told.
+    trailer = parse_trailer(_last_bytes(source), "")
     length = min(trailer.manifest_length, _START_BYTES)
     match = pattern.match(source.read(trailer.manifest_offset, length))
     return () if match is None else tuple(map(int, filter(None, match.groups())))
@@ -583,8 +584,7 @@ def check_skeleton(reader: CheckpointReader) -> FormatError | None:
 
 
 def _read_trailer(source: Source, name: str) -> Trailer:
-    size = min(source.size, TRAILER_SIZE)
-    data = source.read(source.size - size, size)
+    data = _last_bytes(source)
     if not data.startswith(TRAILER_MAGIC):
         raise _not_a_checkpoint(source, name)
     trailer = parse_trailer(data, f"{name}: trailer")
@@ -592,6 +592,12 @@ def _read_trailer(source: Source, name: str) -> Trailer:
         message = f"says that the file has {length} bytes, but it has {source.size}"
         raise FormatError("LCC-TRL-06", f"{name}: trailer", message)
     return trailer
+
+
+def _last_bytes(source: Source) -> bytes:
+    """Return the bytes where a file has its trailer: fewer of a file that is too short for one."""
+    size = min(source.size, TRAILER_SIZE)
+    return source.read(source.size - size, size)
 
 
 def _not_a_checkpoint(source: Source, name: str) -> DataError:

@@ -1,11 +1,4 @@
-"""A directory and a bundle of the same files are the same store.
-
-The names of the files of a chain.
-
-From a place to its store.
-
-Checkpoints are removed, children before their parents.
-"""
+"""A directory and a bundle of the same files are the same store: names, places, removal."""
 
 import errno
 from pathlib import Path
@@ -66,6 +59,16 @@ def check_store(store: Store, chain: lccodec.Chain) -> None:
         assert caught.value.errno == errno.ENOENT
     assert store.parents_of("000000000009.lcc.h5") == ()
     assert (store.exact_step(), store.unfinished_step(), store.pins()) == (None, None, [])
+
+
+def test_a_damaged_exact_file_that_is_alone_says_what_is_wrong_with_it(tmp_path: Path) -> None:
+    """The conformance corpus has it as ``exact-damaged@directory``."""
+    lossy_chain(tmp_path / "run", steps=1, newest="exact")
+    (tmp_path / "run" / checkpoint_name(0)).unlink()
+    exact = tmp_path / "run" / EXACT_NAME
+    exact.write_bytes(exact.read_bytes() * 2)
+    with pytest.raises(FormatError, match="LCC-TRL-06"):
+        lccodec.open(tmp_path / "run")
 
 
 def test_a_step_that_only_the_exact_file_has(tmp_path: Path) -> None:
