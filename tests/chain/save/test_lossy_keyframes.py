@@ -125,7 +125,7 @@ def test_keyframes_among_deltas(tmp_path: Path, every: int, policy: str) -> None
 
 
 @pytest.mark.slow
-def test_a_later_keyframe_is_about_as_exact_as_a_delta_and_smaller_than_the_first(tmp_path: Path) -> None:
+def test_a_later_keyframe_is_about_as_exact_as_a_delta_and_as_large_as_the_first(tmp_path: Path) -> None:
     states = adam_states(12)
     with HistoryChain(tmp_path, "balanced", keyframe_every=9) as chain:
         sizes = [chain.save(step, state) for step, state in enumerate(states)]
@@ -135,7 +135,7 @@ def test_a_later_keyframe_is_about_as_exact_as_a_delta_and_smaller_than_the_firs
         ]
     full = sum(array.nbytes for part in states[0].values() for array in part.values())
     assert full / 8 < sizes[0] < full / 4  # the first knows no movement
-    assert sizes[10] < sizes[0]
+    assert 0.8 * sizes[0] < sizes[10] < 1.2 * sizes[0]
     assert errors[10] < 1.2 * errors[9]
 
 
