@@ -141,7 +141,7 @@ def test_a_long_name_is_short_in_lists_and_whole_where_asked_for(outside: Opened
 
 def test_the_title_is_the_name_of_the_run(outside: Opened) -> None:
     assert outside.text("h1").startswith("<img src=x onerror=")
-    assert outside.page.title().endswith("\N{EN DASH} lccodec outside")
+    assert outside.page.title().endswith("\N{EN DASH} lccodec report")
 
 
 def test_even_a_script_could_load_nothing(browser: Browser, write: Write) -> None:
