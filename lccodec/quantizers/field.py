@@ -113,6 +113,7 @@ class Extent:
         return max(abs(self.low), abs(self.high))
 
 
+@np.errstate(invalid="ignore")  # NumPy 1 widens what it compares, and tells of signaling NaNs
 def find_extent(
     bits: Array,
     kind: ElementType,

@@ -100,7 +100,7 @@ def test_another_reference_is_an_error_or_the_symbols_move(run: Run) -> None:
     """Where the parts have as many components, the array sum of the frame finds what is wrong."""
     kind, bounds, reference, symbols = run
     other = reference[::-1].copy()
-    other[0] ^= 1
+    other[:1] ^= other.dtype.type(1)
     try:
         found = read(stored(bounds, reference, symbols, kind), other)
     except ChecksumError as error:
