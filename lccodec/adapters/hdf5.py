@@ -46,8 +46,7 @@ import h5py
 import numpy as np
 
 from ..constants import MAX_ARRAYS, MAX_DIMENSIONS, MAX_NESTING
-from ..container.scalars import is_unicode, metadata_strings
-from ..container.tree import Keys, leaf_name
+from ..container.tree import Keys, is_unicode, leaf_name, metadata_strings
 from ..element_types import BFLOAT16_BITS, Array, element_type, in_host_order
 from ..errors import ArgumentError, FormatError, LccodecError, LimitError, StorageError, warn
 from ..exchange.mapping import nested

@@ -14,11 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from ..chain.caller import OnProgress, no_progress
 from ..chain.life.pins import LINKS_NAME
 from ..chain.life.prune import Keep, Pruning, prune
 from ..chain.mend.protect import recorded
 from ..chain.mend.ranks import renew_ranks
-from ..chain.progress import OnProgress, no_progress
 from ..chain.read.checkpoint import open_file
 from ..chain.read.links import LINK_KEY, RECORD_KIND
 from ..chain.store.directory import DirectoryStore, chains_in, inner_directories

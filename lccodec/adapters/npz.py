@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 
 from ..constants import MAX_DIMENSIONS, MAX_ELEMENTS
-from ..container.scalars import metadata_strings
+from ..container.tree import metadata_strings
 from ..element_types import Array, element_type
 from ..errors import ArgumentError, FormatError, LimitError
 from .files.disk import replacing

@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ..chain.bounds import UNBOUNDED, Bounds
+from ..chain.caller import UNBOUNDED, Bounds
 from ..chain.mend.protect import Protection, Redundancy, parse_redundancy, protect, recorded
 from ..chain.mend.ranks import protect_ranks, rank_folders
 from ..chain.mend.repair import Repair, repair

@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..byteorder import little_endian, read_numbers, stored_bytes
-from ..chain.adapter import TYPES
-from ..container.scalars import metadata_strings
+from ..chain.caller import TYPES
 from ..container.system import checked_path
-from ..container.tree import leaf_name
+from ..container.tree import leaf_name, metadata_strings
 from ..element_table import ELEMENT_TYPES
 from ..element_types import Array, components, from_components
 from ..errors import ArgumentError, DependencyError, FormatError, StorageError

@@ -2,8 +2,8 @@
 
 `chain` has `Chain`, which passes each call on to a room. The rooms import what is above their line:
 
-- `adapter`, `progress`, `bounds`: what a caller gives beside a state: a framework, who is told how
-  far a call is, what a file may ask.
+- `caller`: what a caller gives beside a state: a framework, who is told how far a call is, what a
+  file may ask.
 - `behind`: what acts after a commit: `keep` at once, parity and mirrors in threads.
 - `store`: where checkpoints are: names, steps, the claim of a process, what needs what.
 - `read`: from files to a state: links, replay, one open checkpoint, the exact file, validation.

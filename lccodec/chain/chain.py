@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from ..arguments import check_choice, integer
-from ..container.scalars import with_metrics
 from ..container.system import Place, StrPath, checked_path, checked_place, storage_errors
+from ..container.tree import with_metrics
 from ..errors import ArgumentError, ChainError, DataError, LccodecError, StorageError, is_loss, warn
 from ..policy.hindsight import gains
 from ..policy.policy import Policy
@@ -28,9 +28,17 @@ from ..policy.record import EXACT_KEY, NewestMode, check_newest
 from ..policy.roles import Assignment, Role
 from ..quantizers.base import Quantizer
 from ..table import Overview, Shown
-from .adapter import Adapter, as_framework, check_adapter
 from .behind import AllBehind, Change
-from .bounds import Bounds
+from .caller import (
+    Adapter,
+    Bounds,
+    OnProgress,
+    Progress,
+    as_framework,
+    check_adapter,
+    check_progress,
+    telling,
+)
 from .life.pins import pin, pin_exact, unpin
 from .life.prune import Keep, KeepBehind, Pruning, check_keep, prune
 from .life.rollback import RolledBack, delete_rolled_back, list_rolled_back, rollback, undo_rollback
@@ -45,7 +53,6 @@ from .mend.mirror import (
 )
 from .mend.protect import ParityBehind, Protection, parse_redundancy, protect, unprotect
 from .overview import chain_overview
-from .progress import OnProgress, Progress, check_progress, telling
 from .read.average import average, select_shares
 from .read.checkpoint import (
     Arrivals,
@@ -705,7 +712,7 @@ class Chain(Shown):
         """Open a step to restore it; `resumes` says whether a run may go on from it."""
         check_progress(progress)
         file = open_newest(store, step, strict=strict) if exact else open_step(store, step)
-        file.show(progress)
+        file.progress = progress
         if isinstance(file, ExactFile):
             return file
         if resumes:

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 from ..container.system import StrPath, checked_place
 from ..errors import ArgumentError, ChainError, DataError, StorageError
-from .bounds import Bounds
+from .caller import Bounds
 from .mend.mirror import Found, checked_mirrors, read_whole, stand_in
 from .read.checkpoint import OpenCheckpoint, kept, open_newest, open_path, open_step
 from .read.info import CheckpointInfo

@@ -16,7 +16,7 @@ from ..adapters.files.header import is_index
 from ..adapters.files.shards import SHARD_BYTES, read_index
 from ..adapters.files.states import Exchange, load_file, open_whole, save_file
 from ..adapters.files.states import convert as convert_state
-from ..chain.bounds import UNBOUNDED, Bounds
+from ..chain.caller import UNBOUNDED, Bounds
 from ..container.bundle import is_bundle
 from ..exchange import load_rules
 from ..printable import printable
@@ -156,5 +156,5 @@ def _load(source: Path, step: int | None, bounds: Bounds) -> tuple[Any, dict[str
                 raise click.UsageError("--max-bytes and --max-deltas bound checkpoints, not other files")
             return load_file(source, update)
         with open_whole(source, step=step, bounds=bounds) as file:
-            file.show(update)
+            file.progress = update
             return file.state(dtype="bits"), file.metadata()

@@ -9,7 +9,7 @@ import click
 
 from ..adapters import seals
 from ..adapters.ranks import protect_together, repair_together
-from ..chain.bounds import UNBOUNDED, Bounds
+from ..chain.caller import UNBOUNDED, Bounds
 from ..chain.chain import Chain
 from ..chain.life.rollback import rollback
 from ..chain.mend.mirror import Mirror, MirrorUpkeep

@@ -14,7 +14,7 @@ from ..adapters.files.formats import HDF5, check_suffix, files_below, number_fil
 from ..adapters.files.shards import SHARD_BYTES
 from ..adapters.files.states import FileOriginals, OpenState, load_with_roles, open_whole
 from ..adapters.files.structure import choose
-from ..chain.bounds import Bounds
+from ..chain.caller import Bounds
 from ..chain.chain import Chain, advice, newest_whole, steps_until
 from ..chain.overview import figures_words, plan_table, role_words, roles_text
 from ..chain.read.average import average as average_steps
@@ -548,7 +548,7 @@ def restore(  # one parameter for each option: click passes them by name
 
         def read(step_read: int | None) -> tuple[CheckpointInfo, dict[str, str], Any]:
             with open_whole(place, step=step_read, exact=not history, bounds=bounds) as file:
-                file.show(update)
+                file.progress = update
                 if fallback and output.keys:
                     file.verify()
                 state = file.state(output.names(file), output.dtype or "bits")

@@ -44,9 +44,9 @@ from ..errors import (
 )
 from .checkpoint import CheckpointReader, root_of
 from .folder import WholeFile
-from .scalars import Json, dump_json, parse_base64, parse_json, write_base64
 from .source import FileSource, Section, Source
 from .system import SYSTEM, StrPath, System, checked_path
+from .tree import Json, dump_json, parse_base64, parse_json, write_base64
 
 _MAX_LENGTH: Final = MAX_STEP  # bytes of a file: like a step, exact in every JSON reader
 

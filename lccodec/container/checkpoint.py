@@ -30,7 +30,7 @@ import re
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -73,10 +73,9 @@ from .piece_table import (
     hashed,
     hashed_beside,
 )
-from .scalars import first_difference
 from .source import BytesSource, FileSource, Source, Stretch
 from .system import SYSTEM, Bytes, StrPath, System
-from .tree import array_names
+from .tree import array_names, first_difference
 
 
 @dataclass(frozen=True)
@@ -245,7 +244,7 @@ _START_BYTES: Final = 256  # of a manifest, in which both of these lie
 T = TypeVar("T")
 
 
-class CheckpointReader:
+class CheckpointReader(AbstractContextManager["CheckpointReader"]):
     """A checkpoint that is open for reading; `open_checkpoint` and `open_bytes` return it.
 
     Opening verifies the root and parses the manifest; `frame` verifies each frame. Several threads
@@ -260,7 +259,7 @@ class CheckpointReader:
         self._tables: dict[int, PieceTable] = {}
         self._heads: dict[int, bytes] = {}  # of frames of a far source, as they were handed out
         try:
-            self._ask_again(0, source.size, self._open)
+            self.of_frame(None, self._open)
         except BaseException:
             self.close()
             raise
@@ -268,7 +267,7 @@ class CheckpointReader:
     def _open(self) -> None:
         """Read and verify all but the payload."""
         source = self.source
-        trailer = self.trailer = _read_trailer(source, self.name)
+        trailer = self.trailer = read_trailer(source, self.name)
         self.root = trailer.root
         head = source.read(0, PAYLOAD_OFFSET)
         tail = source.read(trailer.manifest_offset, trailer.manifest_length + TRAILER_SIZE)
@@ -287,25 +286,19 @@ class CheckpointReader:
             raise FormatError("LCC-MAN-05", f"{where}: frames", message)
         source.opened(self.root, self._is_covered)
 
-    def _ask_again(self, offset: int, size: int, read: Callable[[], T]) -> T:
-        """Return what `read` makes of a range, which it checks.
-
-        If that fails, a source that is far is asked for the range once more.
-        """
-        try:
-            return read()
-        except DataError:
-            if not self.source.forget(offset, size):
-                raise
-        return read()
-
-    def of_frame(self, index: int, read: Callable[[], T]) -> T:
-        """Return what `read` makes of bytes of a frame, which it checks.
+    def of_frame(self, index: int | None, read: Callable[[], T]) -> T:
+        """Return what `read` makes of bytes of a frame, or of any without an index, as it checks.
 
         If it raises ``DataError``, it is called once more where the store may have sent other bytes
         than it has.
         """
-        return self._ask_again(self._offsets[index], self._entry(index).stored, read)
+        try:
+            return read()
+        except DataError:
+            start, size = (0, self.file_size) if index is None else self.span(index)[1:]
+            if not self.source.forget(start, size):
+                raise
+        return read()
 
     def frame(self, index: int, *, verify: bool = True, threads: int = 1) -> Stored:
         """Return the bytes of a frame; raise ``ChecksumError`` for other bytes (LCC-MAN-08).
@@ -329,7 +322,8 @@ class CheckpointReader:
             return data
 
         data = self.of_frame(index, read)
-        self._check_head(index, data)
+        if index in self._heads:
+            self._check_head(index, data)
         return data
 
     def _verify(self, index: int, data: Stored, threads: int = 1) -> None:
@@ -345,8 +339,8 @@ class CheckpointReader:
 
         The store has sent it garbled then, and what was planned by it is wrong.
         """
-        head = self._heads.get(index, b"")
-        if head and bytes(data[: len(head)]) != head[: len(data)]:
+        head = self._heads[index]
+        if bytes(data[: len(head)]) != head[: len(data)]:
             self.source.forget(self._offsets[index], len(head))
             raise self._other_bytes(index, "the bytes of its head, as they were first read, do")
 
@@ -362,7 +356,8 @@ class CheckpointReader:
         where, offset = self._place(index), self._offsets[index]
         read = lambda at, size: self.source.read(offset + at, size)  # noqa: E731
         part = self.of_frame(index, lambda: self._table(index).part(read, header, start, stop, where))
-        self._check_head(index, part.parts[0][1])
+        if index in self._heads:
+            self._check_head(index, part.parts[0][1])
         return part
 
     def _table(self, index: int) -> PieceTable:
@@ -370,9 +365,7 @@ class CheckpointReader:
         if index not in self._tables:
             entry = self._entry(index)
             start = self._offsets[index] + entry.length
-            self._ask_again(
-                start, entry.table, lambda: self._take(index, self.source.read(start, entry.table))
-            )
+            self.of_frame(index, lambda: self._take(index, self.source.read(start, entry.table)))
         return self._tables[index]
 
     def _take(self, index: int, data: Bytes) -> None:
@@ -492,27 +485,18 @@ class CheckpointReader:
 
     @property
     def source(self) -> Source:
-        """What the bytes of the whole file are read from."""
+        """What the bytes of the whole file are read from; ``ArgumentError`` once it is closed."""
         if self._source is None:
             raise ArgumentError(f"{self.name}: closed")
         return self._source
 
-    @property
-    def closed(self) -> bool:
-        """Whether the file is closed, so that nothing can be read."""
-        return self._source is None
-
-    def close(self) -> None:
+    def close(self, *_: object) -> None:
         """Close the file. Closing it again does nothing."""
         source, self._source = self._source, None
         if source is not None:
             source.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    __exit__ = close
 
     def _entry(self, index: int) -> FrameEntry:
         if not 0 <= index < len(self.manifest.frames):
@@ -538,36 +522,21 @@ def open_checkpoint(path: StrPath) -> CheckpointReader:
     return CheckpointReader(FileSource(path), str(path))
 
 
-def read_root(source: Source, name: str) -> tuple[bytes, int]:
-    """Return the root that a checkpoint file declares, and its size in bytes. Nothing is verified.
-
-    Raises ``StorageError`` or ``DataError`` if the file cannot be read, or does not end in a
-    trailer for its size.
-    """
-    return _read_trailer(source, name).root, source.size
-
-
 def open_bytes(data: Bytes, name: str = "<bytes>") -> CheckpointReader:
     """Open a checkpoint that is in memory. The bytes must not change while it is read."""
     return CheckpointReader(BytesSource(data), name)
 
 
-def parent_steps(source: Source) -> tuple[int, ...]:
-    """Return the steps that a file names as its parents'; raise what the trailer breaks."""
-    return _numbers(_PARENTS, source)
+def first_steps(source: Source, *, of_exact: bool) -> tuple[int, ...]:
+    """Return the steps that a manifest begins with: of its parents, or of an exact file its own.
 
-
-def exact_step(source: Source) -> int | None:
-    """Return the step of an exact file; None for another file. Errors are as for `parent_steps`."""
-    return next(iter(_numbers(_EXACT, source)), None)
-
-
-def _numbers(pattern: re.Pattern[bytes], source: Source) -> tuple[int, ...]:
-    """Return the numbers that a pattern finds at the start of a manifest, if it fits."""
-    # The step of a damaged file is still known: then the file is opened, and its error told.
-    trailer = parse_trailer(_last_bytes(source), "")
-    length = min(trailer.manifest_length, _START_BYTES)
-    match = pattern.match(source.read(trailer.manifest_offset, length))
+    There are none in another file. Raises what the trailer breaks, but not what the root or the
+    manifest do: the step of a damaged file is known, so that it is opened and its error told.
+    """
+    size = min(source.size, TRAILER_SIZE)
+    trailer = parse_trailer(source.read(source.size - size, size), "")
+    start = source.read(trailer.manifest_offset, min(trailer.manifest_length, _START_BYTES))
+    match = (_EXACT if of_exact else _PARENTS).match(start)
     return () if match is None else tuple(map(int, filter(None, match.groups())))
 
 
@@ -583,8 +552,10 @@ def check_skeleton(reader: CheckpointReader) -> FormatError | None:
     return FormatError("LCC-H5-05", f"{reader.name}: byte {place}", "not the byte that HDF5 has here")
 
 
-def _read_trailer(source: Source, name: str) -> Trailer:
-    data = _last_bytes(source)
+def read_trailer(source: Source, name: str) -> Trailer:
+    """Return the trailer of a file, which must be one for its size. Nothing is verified."""
+    size = min(source.size, TRAILER_SIZE)
+    data = source.read(source.size - size, size)
     if not data.startswith(TRAILER_MAGIC):
         raise _not_a_checkpoint(source, name)
     trailer = parse_trailer(data, f"{name}: trailer")
@@ -592,12 +563,6 @@ def _read_trailer(source: Source, name: str) -> Trailer:
         message = f"says that the file has {length} bytes, but it has {source.size}"
         raise FormatError("LCC-TRL-06", f"{name}: trailer", message)
     return trailer
-
-
-def _last_bytes(source: Source) -> bytes:
-    """Return the bytes where a file has its trailer: fewer of a file that is too short for one."""
-    size = min(source.size, TRAILER_SIZE)
-    return source.read(source.size - size, size)
 
 
 def _not_a_checkpoint(source: Source, name: str) -> DataError:
@@ -730,17 +695,19 @@ class CheckpointWriter:
         hasher = FrameHasher()
         with self._file.working():
             for chunk in chunks_of(frame):
-                self._file.append(chunk)
+                self._file.write(chunk)
                 hasher.update(chunk)
             entry, table = hasher.finish()
-            self._file.append(table)
+            self._file.write(table)
             self._entries.append(entry)
         return self._entries[-1]
 
     def write_frames(self, frames: Sequence[SizedFrame], threads: int) -> tuple[FrameEntry, ...]:
         """Append frames to an empty payload, several at a time; return their entries."""
         if threads == 1:
-            return tuple([self.write_frame(frame.chunks()) for frame in frames])
+            for frame in frames:
+                self.write_frame(frame.chunks())
+            return tuple(self._entries)
         offsets = [PAYLOAD_OFFSET]
         for frame in frames:
             offsets.append(offsets[-1] + frame.length + frame.table_pieces * PIECE_ENTRY_SIZE)

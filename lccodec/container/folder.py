@@ -294,14 +294,10 @@ class WholeFile:
     def write(self, data: Bytes) -> None:
         """Append bytes."""
         with self.working():
-            self.append(data)
-
-    def append(self, data: Bytes) -> None:
-        """Append bytes, within `working`."""
-        view = memoryview(data).cast("B")
-        self.size += len(view)
-        while view:
-            view = view[self._system.write(self._fd, view) :]
+            view = memoryview(data).cast("B")
+            self.size += len(view)
+            while view:
+                view = view[self._system.write(self._fd, view) :]
 
     def write_at(self, data: Bytes, offset: int) -> None:
         """Write at a place, within `working`; several threads may do so."""
@@ -324,31 +320,47 @@ class WholeFile:
                 self.start_flush(flushed, self.size - flushed)
                 flushed = self.size
 
-    def commit(self, check: Callable[[Path], object] | None = None) -> None:
+    def commit(self, check: Callable[[Path], object] | None = None, *, sync: bool = True) -> None:
         """Give the file its name. When its bytes are on the disk, `check` is given its temporary
         name.
 
         `check` may raise an error. Raises ``ArgumentError`` if there is a file of that name, which
         is not to be replaced. After a ``StorageError`` nothing is committed; or, if the message
         says so and `committed` is set, the file is in place but its directory could not be synced,
-        so that it may be lost in a power failure.
+        so that it may be lost in a power failure. Without `sync` it is left to the caller to bring
+        the name to stable storage.
         """
-        self.publish(check)
+        with self.working() as path:
+            self._system.fsync(self._fd)
+            if check is not None:
+                check(path)
+            temporary, target = self._directory / self._temporary, self._directory / self.path.name
+            if WINDOWS:  # which neither renames nor unlinks an open file
+                fd, self._fd = self._fd, -1
+                with suppress(OSError):
+                    self._system.close(fd)
+            if self._overwrite:
+                self._system.replace(temporary, target)
+            else:
+                try:
+                    self._system.link(temporary, target)  # unlike a rename, it does not replace
+                except FileExistsError:
+                    raise ArgumentError(f"{self.path} already exists") from None
+                except OSError as error:
+                    if error.errno not in NO_HARD_LINK:
+                        raise
+                    if self._system.exists(self.path):
+                        raise ArgumentError(f"{self.path} already exists") from None
+                    self._system.replace(temporary, target)
+            self.committed = True
+        self._discard()
+        if not sync:
+            return
         with storage_errors("committed, but durability unknown: cannot sync the directory of", self.path):
             if self._folder is None:
                 sync_directory(self.path.parent, self._system)
             else:
                 self._folder.sync()
-
-    def publish(self, check: Callable[[Path], object] | None = None) -> None:
-        """Commit, but leave it to the caller to bring the name to stable storage."""
-        with self.working() as temporary:
-            self._system.fsync(self._fd)
-            if check is not None:
-                check(temporary)
-            self._take_name()
-            self.committed = True
-        self._discard()
 
     def revoke(self) -> None:
         """Let a file that this thread writes not get its name: a commit before that fails."""
@@ -370,26 +382,6 @@ class WholeFile:
         except BaseException:
             self._discard()
             raise
-
-    def _take_name(self) -> None:
-        temporary, target = self._directory / self._temporary, self._directory / self.path.name
-        if WINDOWS:  # which neither renames nor unlinks an open file
-            fd, self._fd = self._fd, -1
-            with suppress(OSError):
-                self._system.close(fd)
-        if self._overwrite:
-            self._system.replace(temporary, target)
-            return
-        try:
-            self._system.link(temporary, target)  # unlike a rename, it does not replace
-        except FileExistsError:
-            raise ArgumentError(f"{self.path} already exists") from None
-        except OSError as error:
-            if error.errno not in NO_HARD_LINK:
-                raise
-            if self._system.exists(self.path):
-                raise ArgumentError(f"{self.path} already exists") from None
-            self._system.replace(temporary, target)
 
     def _discard(self, *_: object) -> None:
         """Close and unlink the temporary. After a commit this only removes its second name."""
@@ -479,4 +471,4 @@ def _copy(path: Path, folder: Folder, name: str, overwrite: bool) -> None:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         with WholeFile(name, overwrite=overwrite, folder=folder) as file:
             file.copy(source)
-            file.publish()
+            file.commit(sync=False)

@@ -36,8 +36,7 @@ from ..element_table import ELEMENT_TYPES, ElementType
 from ..errors import ArgumentError, FormatError, LimitError, UnsupportedError
 from ..policy.roles import Role
 from .piece_table import FrameEntry
-from .scalars import Json, dump_json, parse_base64, parse_json, parse_scalars, write_base64
-from .tree import parse_tree
+from .tree import Json, dump_json, parse_base64, parse_json, parse_scalars, parse_tree, write_base64
 
 if TYPE_CHECKING:
     from ..element_types import Array
@@ -107,9 +106,10 @@ def parse_figures(document: Json, arrays: int, step: int | None, where: str) -> 
     """
     if type(document) is not dict:
         raise FormatError("LCC-FIG-01", where, "not an object")
-    if unknown := [name for name in document if name not in ("since", *FIGURES)]:
-        raise UnsupportedError("LCC-FIG-01", where, f"unknown figure {unknown[0]!r}")
-    names = [name for name in FIGURES if name in document]
+    for name in document:
+        if name not in ("since", *FIGURES):
+            raise UnsupportedError("LCC-FIG-01", where, f"unknown figure {name!r}")
+    names = list(filter(document.__contains__, FIGURES))
     needed = ["since"] if OF_MOVEMENT.intersection(names) else []
     if not names or list(document) != [*needed, *names]:
         raise FormatError("LCC-FIG-01", where, "empty, or figures out of order, or 'since' out of place")
@@ -125,34 +125,24 @@ def parse_figures(document: Json, arrays: int, step: int | None, where: str) -> 
         size = 2 * _NUMBERS.get(name, 1)
         data = parse_base64(document[name], size * count)
         if data is None:
-            if numbers:
-                _check_numbers(numbers, where)
             message = f"not {size} bytes for each of {count} {which}"
             raise FormatError("LCC-FIG-03", f"{where}: {name}", message)
         numbers[name] = data
-        if name == "error":
-            patterns = _numbers(data)
-            lost = arrays - patterns.count(0) - patterns.count(UNKNOWN_PATTERN)  # as `have_lost` says
-    _check_numbers(numbers, where)
-    return StoredFigures(since, numbers)
-
-
-def _check_numbers(numbers: Mapping[str, bytes], where: str) -> None:
-    """Raise ``FormatError`` for the first figure with a number that may not be (LCC-FIG-04)."""
-    for name, data in numbers.items():
         first, signed = data[1::2], name in _SIGNED  # of each number the byte with its sign
-        if first and not first.translate(None, _PLAIN_SIGNED if signed else _PLAIN):
+        plain = first and not first.translate(None, _PLAIN_SIGNED if signed else _PLAIN)
+        if plain and name != "error":
             continue
-        known = set(_numbers(data)) - {UNKNOWN_PATTERN}
+        patterns = struct.unpack(f"<{len(data) // 2}H", data)  # NumPy takes longer for a few of them
+        if name == "error":
+            lost = arrays - patterns.count(0) - patterns.count(UNKNOWN_PATTERN)  # as `have_lost` says
+        if plain:
+            continue
+        known = set(patterns) - {UNKNOWN_PATTERN}
         most = NEGATIVE_ZERO | _INFINITE if signed else _INFINITE
         if not known or any(n >= most or n == NEGATIVE_ZERO or _INFINITE <= n < NEGATIVE_ZERO for n in known):
             message = "not finite, or negative, or nothing is known"
             raise FormatError("LCC-FIG-04", f"{where}: {name}", message)
-
-
-def _numbers(data: bytes) -> tuple[int, ...]:
-    """Return the patterns of a figure. NumPy takes longer for a few of them."""
-    return struct.unpack(f"<{len(data) // 2}H", data)
+    return StoredFigures(since, numbers)
 
 
 @dataclass(frozen=True)
@@ -420,7 +410,9 @@ class Manifest:
     @property
     def members(self) -> tuple[tuple[int, ...], ...]:
         """Indices of the arrays of each frame."""
-        members: list[list[int]] = [[] for _ in self.frames]
+        members = list[list[int]]()
+        for _ in self.frames:
+            members.append([])
         for index, number in enumerate(self.arrays):
             if number:
                 members[number - 1].append(index)
@@ -445,12 +437,16 @@ class Manifest:
             figures = {} if self.figures.since is None else {"since": self.figures.since}
             for name, data in self.figures.numbers.items():
                 figures[name] = write_base64(data)
+        frames: list[Json] = []
+        for entry in self.frames:
+            table = (entry.table,) if entry.table else ()
+            frames.append([entry.length, write_base64(entry.digest), *table])
         document = {
             "lccodec": [FORMAT_MAJOR, self.minor],
             "step": self.step,
             "parent": self.parent and [self.parent.step, write_base64(self.parent.root)],
             "later": self.later and [self.later.step, write_base64(self.later.root), self.weight],
-            "replaces": [write_base64(root) for root in self.replaces],
+            "replaces": list(map(write_base64, self.replaces)),
             "exact": self.is_exact or (self.exact and write_base64(self.exact)),
             "policy": self.policy,
             "figures": figures,
@@ -458,11 +454,8 @@ class Manifest:
             "tree": self.tree,
             "scalars": self.scalars,
             "arrays": list(self.arrays),
-            "copies": [copy.to_json() for copy in self.copies],
-            "frames": [
-                [entry.length, write_base64(entry.digest), *[entry.table] * (entry.table > 0)]
-                for entry in self.frames
-            ],
+            "copies": list(map(Copy.to_json, self.copies)),
+            "frames": frames,
         }
         for optional in ("later", "replaces", "exact", "figures", "metadata", "scalars", "copies"):
             if not document[optional]:
@@ -493,20 +486,22 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     document = parse_json(data, where)
     if type(document) is not dict:
         raise FormatError("LCC-MAN-03", where, "not a JSON object")
-    if unknown := [key for key in document if key not in _KEYS]:
-        raise UnsupportedError("LCC-MAN-03", where, f"unknown key {unknown[0]!r}")
-    if list(document) != [key for key in _KEYS if key in document or key in _REQUIRED_KEYS]:
+    for key in document:
+        if key not in _KEYS:
+            raise UnsupportedError("LCC-MAN-03", where, f"unknown key {key!r}")
+    if list(document) != list(filter({*document, *_REQUIRED_KEYS}.__contains__, _KEYS)):
         raise FormatError("LCC-MAN-03", where, f"keys missing or out of order: {', '.join(document)}")
 
     version, step, parent = document["lccodec"], document["step"], document["parent"]
-    if type(version) is not list or len(version) != 2 or not all(_is_integer(n, 0xFFFF) for n in version):
+    is_version = type(version) is list and len(version) == 2
+    if not (is_version and _is_integer(version[0], 0xFFFF) and _is_integer(version[1], 0xFFFF)):
         raise FormatError("LCC-MAN-09", f"{where}: lccodec", "not a version")
     if version[0] != FORMAT_MAJOR:
         raise UnsupportedError("LCC-MAN-09", f"{where}: lccodec", f"format version {version[0]}.{version[1]}")
     if step is not None and not _is_integer(step, MAX_STEP):
         raise FormatError("LCC-MAN-02", f"{where}: step", "not null and not a step")
     metadata = document.get("metadata", {})
-    if type(metadata) is not dict or not all(type(value) is str for value in metadata.values()):
+    if type(metadata) is not dict or not {*map(type, metadata.values())} <= {str}:
         raise FormatError("LCC-MAN-06", f"{where}: metadata", "not an object of strings")
     if not metadata and "metadata" in document:
         raise FormatError("LCC-MAN-06", f"{where}: metadata", "empty, and should be left out")

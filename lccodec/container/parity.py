@@ -48,8 +48,8 @@ from ..constants import (
     ROOT_SIZE,
 )
 from ..errors import ChecksumError, DataError, FormatError, LimitError, TruncatedError, UnsupportedError
-from .scalars import Json, dump_json, parse_base64, parse_json, write_base64
 from .source import Source
+from .tree import Json, dump_json, parse_base64, parse_json, write_base64
 
 _GROUP_BYTES: Final = 8  # of the SHA-256 of the description that are in the names of its files
 _RANK: Final = re.compile("rank-(0|[1-9][0-9]{0,8})")

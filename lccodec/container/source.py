@@ -111,13 +111,16 @@ _SEEK_LOCK: Final = threading.Lock()
 _READ_FLAGS: Final = os.O_RDONLY | flag("O_NONBLOCK") | OPEN_FLAGS
 
 
-def read_at(fd: int, size: int, offset: int) -> bytes:
-    """Return bytes at a place of an open file; fewer if there are no more. Threads may share it."""
-    if hasattr(os, "pread"):
-        return os.pread(fd, size, offset)
-    with _SEEK_LOCK:  # Windows
+def _seek_and_read(fd: int, size: int, offset: int) -> bytes:
+    """Read at a place on Windows."""
+    with _SEEK_LOCK:
         os.lseek(fd, offset, os.SEEK_SET)
         return os.read(fd, size)
+
+
+#: Returns bytes of an open file, given their number and place; fewer if there are no more.
+#: Threads may share the file.
+read_at: Final[Callable[[int, int, int], bytes]] = getattr(os, "pread", _seek_and_read)
 
 
 class _Descriptor:

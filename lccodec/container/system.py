@@ -11,7 +11,7 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,19 +75,27 @@ def _in_directory(path: StrPath) -> tuple[StrPath, int | None]:
     return path, None
 
 
+def _seek_and_write(fd: int, data: memoryview, offset: int) -> int:
+    """Write at a place of a file on Windows."""
+    with _SEEK_LOCK:
+        os.lseek(fd, offset, os.SEEK_SET)
+        return os.write(fd, data)
+
+
+#: Writes at a place of a file; several threads may do so.
+_write_at: Final[Callable[[int, memoryview, int], int]] = getattr(os, "pwrite", _seek_and_write)
+
+
 class System:
     """The calls to the operating system for writing. Tests replace them by a faulty system."""
 
     write = staticmethod(os.write)
+    write_at = staticmethod(_write_at)
     truncate = staticmethod(os.ftruncate)
     fsync = staticmethod(os.fsync)
     close = staticmethod(os.close)
     exists = staticmethod(os.path.lexists)
-
-    @staticmethod
-    def listdir(directory: StrPath | int) -> list[str]:
-        """Return the names in a directory, by its path or its descriptor."""
-        return os.listdir(directory)  # noqa: PTH208 - a descriptor has no path
+    listdir = staticmethod(os.listdir)  # by the path or the descriptor of a directory
 
     @staticmethod
     def open(path: StrPath, flags: int, mode: int = 0o777) -> int:
@@ -138,15 +146,6 @@ class System:
         """Set the permissions of an open file, on systems that can."""
         if hasattr(os, "fchmod"):
             os.fchmod(fd, mode)
-
-    @staticmethod
-    def write_at(fd: int, data: memoryview, offset: int) -> int:
-        """Write at a place of a file; several threads may do so."""
-        if hasattr(os, "pwrite"):
-            return os.pwrite(fd, data, offset)
-        with _SEEK_LOCK:  # Windows
-            os.lseek(fd, offset, os.SEEK_SET)
-            return os.write(fd, data)
 
     @staticmethod
     def start_flush(fd: int, offset: int, size: int) -> None:

@@ -1,4 +1,4 @@
-"""Nested states to a tree, a list of arrays and a list of scalars, and back (SPEC 5).
+"""Nested states to a tree, a list of arrays and a list of scalars, and back (SPEC 5), as JSON.
 
 The tree (LCC-STA-01): a dict is an object in its own order, a list is ``["l", ...]``, a tuple is
 ``["t", ...]``, an array is its index, a scalar is ``null``. Arrays are numbered in document order,
@@ -8,22 +8,314 @@ own, in document order (LCC-STA-03).
 The name of a leaf (LCC-STA-07) is its path: keys and decimal positions joined by ``/``. Inside a
 key, ``~`` is written ``~0`` and ``/`` is written ``~1``. The name of a state that is one array is
 the empty string. Names of containers, and patterns, stand for leaves too.
+
+Each value is written in only one way: scalars (LCC-STA-04 to LCC-STA-06), JSON (LCC-MAN-01), and
+bytes as base64 (LCC-MAN-08). Metadata are strings; their numbers become texts.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import json
+import re
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
-from ..constants import MAX_ARRAYS, MAX_NAME_CHARACTERS, MAX_NESTING
+from ..constants import MAX_ARRAYS, MAX_INTEGER_DIGITS, MAX_NAME_CHARACTERS, MAX_NESTING
 from ..errors import ArgumentError, DataError, FormatError, LimitError
-from .scalars import Json, advice, is_unicode, parse_scalar, scalar_json, scalar_value
 
 if TYPE_CHECKING:
     import numpy as np
+
+
+#: The adapter that stores values, by the beginning of the name of one of their classes.
+_FRAMEWORKS: Final = {
+    **dict.fromkeys(["torch.Tensor", "torch.Size", "torch.dtype", "torch.device"], "torch"),
+    **dict.fromkeys(["jax._src.prng.", "jax._src.random.", "jax._src.array.", "jax._src.core."], "jax"),
+    **dict.fromkeys(["jaxlib._jax.ArrayImpl", "jaxlib.xla_extension.ArrayImpl"], "jax"),
+    **dict.fromkeys(["flax.", "equinox._module."], "jax"),
+}
+_NO_FUNCTIONS: Final = (
+    "leave functions out, and take them from the target when you load"
+    " (with Equinox: save equinox.filter(tree, equinox.is_array))"
+)
+#: What to write in the place of values that no adapter stores, in the same way.
+_INSTEAD: Final = {
+    "torch._C.Generator": "save its get_state(), and give that to set_state()",
+    "numpy.random._generator.Generator": "save its bit_generator.state",
+    "numpy.random.bit_generator.BitGenerator": "save its state",
+    "numpy.random.mtrand.RandomState": "save its get_state(), and give that to set_state()",
+    "random.Random": "save its getstate(), and give that to setstate()",
+    "torch.utils.data.": "save what the loop needs to find its place again, such as the number of batches",
+    "flax.linen.": "save the variables that its init returns",
+    "jaxlib._jax.PjitFunction": _NO_FUNCTIONS,
+    "jax._src.custom_derivatives.": _NO_FUNCTIONS,
+}
+
+Json: TypeAlias = Any  # recursive, and often from a file: checked when it is read, not by the type checker
+
+_MAX_NUMBERS: Final = 256  # of a checkpoint: a state may have a counter for each of its arrays
+
+_INTEGER_BOUND: Final = 10**MAX_INTEGER_DIGITS  # LCC-LIM-07
+_MAX_FLOAT_LENGTH: Final = len("-2.2250738585072014e-308")
+
+
+def parse_scalars(scalars: Json, where: str) -> list[Json]:
+    """Check an untrusted list of scalars (LCC-STA-04 to LCC-STA-06, LCC-LIM-07), and return it."""
+    if type(scalars) is not list:
+        raise FormatError("LCC-STA-04", where, f"not a list: {reprlib.repr(scalars)}")
+    for position, entry in enumerate(scalars):
+        parse_scalar(entry, f"{where}[{position}]")
+    return scalars
+
+
+def parse_scalar(entry: Json, where: str) -> None:
+    """Check one entry of such a list."""
+    if entry is None or type(entry) is bool:
+        return
+    if type(entry) is int:
+        if abs(entry) >= _INTEGER_BOUND:
+            raise LimitError("LCC-LIM-07", where, f"an integer of more than {MAX_INTEGER_DIGITS} digits")
+    elif type(entry) is str:
+        if not is_unicode(entry):
+            raise FormatError("LCC-STA-06", where, "a string with a lone surrogate")
+    elif type(entry) is dict and list(entry) in (["f"], ["b"]) and type(next(iter(entry.values()))) is str:
+        if not _is_canonical(entry):
+            raise FormatError(
+                "LCC-STA-05", where, f"not the only way to write a value: {reprlib.repr(entry)}"
+            )
+    else:
+        raise FormatError("LCC-STA-04", where, f"not a scalar: {reprlib.repr(entry)}")
+
+
+def _is_canonical(entry: dict[str, str]) -> bool:
+    try:  # a float that is longer than any that is written is not parsed: that could take long
+        return len(entry.get("f", "")) <= _MAX_FLOAT_LENGTH and scalar_json(scalar_value(entry)) == entry
+    except ValueError:
+        return False
+
+
+def scalar_json(value: float | bytes) -> Json:
+    """Return the entry of a float or a byte string (LCC-STA-05)."""
+    if isinstance(value, float):
+        # All NaN are written alike: the sign and payload of a NaN scalar are lost.
+        return {"f": repr(value)}
+    return {"b": str(base64.b64encode(value), "ascii")}
+
+
+def scalar_value(entry: Json) -> Any:
+    """Return the value of an entry that has been checked."""
+    if not isinstance(entry, dict):
+        return entry
+    return float(entry["f"]) if "f" in entry else base64.b64decode(entry["b"], validate=True)
+
+
+def is_unicode(text: str) -> bool:
+    """Return whether a string has no lone surrogate (LCC-STA-06)."""
+    return text.isascii() or str(text.encode(errors="ignore"), "utf-8") == text  # encoding drops such
+
+
+def advice(value: Any) -> str:
+    """Return what to write instead of a value that cannot be stored, where that is known."""
+    names = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(value).__mro__]
+    for name in names:
+        if (
+            words := next((text for start, text in _INSTEAD.items() if name.startswith(start)), None)
+        ) is not None:
+            return f"; {words}"
+    if callable(getattr(value, "state_dict", None)):
+        return "; save its state_dict()"
+    for name in names:
+        if adapter := next((f for start, f in _FRAMEWORKS.items() if name.startswith(start)), None):
+            adapter = f"lccodec.adapters.{adapter}"
+            return (
+                f"; give its adapter: Chain(..., adapter={adapter}), or for one file {adapter}.save_file"
+                " (beside values of another framework: numpy.asarray of it)"
+            )
+    return f"; {_NO_FUNCTIONS}" if callable(value) and not isinstance(value, type) else ""
+
+
+def metadata_strings(metadata: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return metadata in their stored form: strings (LCC-MAN-06).
+
+    A number or a bool, of Python or NumPy, becomes its JSON text: ``"true"``, ``"Infinity"``.
+    Raises ``ArgumentError`` if they are not a mapping from strings to strings and numbers, or have
+    a lone surrogate.
+
+    Examples
+    --------
+    >>> metadata_strings({"run": "first", "loss": 0.25, "epoch": 3, "best": True})
+    {'run': 'first', 'loss': '0.25', 'epoch': '3', 'best': 'true'}
+    """
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, Mapping):
+        raise ArgumentError(
+            f"metadata must be a mapping from strings to strings; got {type(metadata).__name__}"
+        )
+    import numpy as np  # here, as readers do without it
+
+    strings = {}
+    for key, value in metadata.items():
+        plain = value.item() if isinstance(value, np.bool_ | np.integer | np.floating) else value
+        text = json.dumps(plain) if isinstance(plain, bool | int | float) else plain
+        if not isinstance(key, str):
+            raise ArgumentError(f"a key of metadata must be a string; got {key!r:.100}")
+        if not isinstance(text, str):
+            advice = "; give a number, as of its item()" if callable(getattr(value, "item", None)) else ""
+            raise ArgumentError(f"metadata {key!r} must be a string or a number; got {value!r:.100}{advice}")
+        if not is_unicode(key) or not is_unicode(text):
+            raise ArgumentError(f"metadata {key!r}: the string has a lone surrogate")
+        strings[str(key)] = str(text)
+    return strings
+
+
+def with_metrics(
+    metadata: Mapping[str, Any] | None, metrics: Mapping[str, Any] | None
+) -> Mapping[str, Any] | None:
+    """Return metadata with metrics added: numbers, or what has one as its ``item()``.
+
+    Raises ``ArgumentError`` for a metric that is no number, or is named in the metadata too.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> with_metrics({"run": "first"}, {"loss": np.float32(0.25)})
+    {'run': 'first', 'loss': 0.25}
+    """
+    if metrics is None:
+        return metadata
+    if not isinstance(metrics, Mapping):
+        raise ArgumentError(f"metrics must be a mapping from names to numbers; got {type(metrics).__name__}")
+    plain = {}
+    for name, value in metrics.items():
+        number = value
+        if callable(getattr(value, "item", None)):
+            with suppress(TypeError, ValueError, RuntimeError):  # of NumPy, of PyTorch: several elements
+                number = value.item()
+        if not isinstance(number, int | float):
+            raise ArgumentError(f"metrics must be numbers; got {value!r:.100} for {name!r}")
+        if metadata is not None and name in metadata:
+            raise ArgumentError(f"{name!r} must be in metadata or in metrics, not in both")
+        plain[name] = number
+    return {**(metadata or {}), **plain}
+
+
+def numbers_of(metadata: Mapping[str, str], scalars: Iterable[tuple[str, Any]]) -> dict[str, float]:
+    """Return the numbers of a checkpoint by name: of its metadata, then of its state.
+
+    Examples
+    --------
+    >>> numbers_of({"loss": "0.25", "run": "first"}, [("epoch", 3), ("nesterov", True)])
+    {'loss': 0.25, 'epoch': 3.0}
+    """
+    numbers: dict[str, float] = {}
+    for name, value in [*metadata.items(), *scalars]:
+        if name in numbers or type(value) not in (str, int, float):
+            continue
+        try:
+            numbers[name] = float(value)
+        except (ValueError, OverflowError):
+            continue
+        if len(numbers) == _MAX_NUMBERS:
+            break
+    return numbers
+
+
+# A string that is not closed reaches to the end: looking for others inside it takes quadratic time.
+_JSON_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_CURLY_TO_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
+_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+
+# The two alphabets of base64. The package of that name takes twice as long for a few bytes.
+_URL_SAFE: Final = bytes.maketrans(b"+/", b"-_")
+_LETTERS: Final = bytes((*b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", *b"abcdefghijklmnopqrstuvwxyz", *b"0123456789-_"))
+_OTHERS: Final = bytes(set(range(256)) - set(_LETTERS))
+_STANDARD: Final = bytes.maketrans(b"-_" + _OTHERS, b"+/" + bytes(len(_OTHERS)))  # NUL is skipped
+# The letters that a text may end in: the bits behind the last byte are 0.
+_LAST_LETTERS: Final = {left: _LETTERS[:: 4 ** (-left % 4)].decode() for left in (0, 2, 3)}
+
+_DIGITS_TO_NINES: Final = bytes.maketrans(b"012345678", b"999999999")
+_LONG_INTEGER: Final = b"9" * (MAX_INTEGER_DIGITS + 1)
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def parse_json(data: bytes, where: str) -> Json:
+    """Parse JSON that is written in the only way `dump_json` writes it (LCC-MAN-01)."""
+    if _is_too_deep(data):  # the standard library's parser is recursive
+        raise LimitError("LCC-LIM-05", where, f"nested deeper than {MAX_NESTING + 1}")
+
+    def integer(digits: str) -> int:
+        if len(digits.lstrip("-")) > MAX_INTEGER_DIGITS:
+            raise LimitError("LCC-LIM-07", where, f"an integer of {len(digits)} digits")
+        return int(digits)
+
+    try:
+        # A function for integers is slow, and there are many of them.
+        is_long = _LONG_INTEGER in data.translate(_DIGITS_TO_NINES)
+        document = json.loads(data.decode(), parse_int=integer if is_long else None)
+        canonical = dump_json(document)  # refuses NaN, infinities and lone surrogates, which `loads` accepts
+    except DataError:
+        raise
+    except ValueError as error:
+        raise FormatError("LCC-MAN-01", where, f"not JSON: {error}") from error
+    # This finds duplicate keys too: the parser has kept only one of them.
+    if canonical != data:
+        place = first_difference(canonical, data)
+        raise FormatError("LCC-MAN-01", f"{where}: byte {place}", "not in canonical form")
+    return document
+
+
+def _is_too_deep(data: bytes) -> bool:
+    """Return whether JSON nests deeper than LCC-LIM-05 allows, or leaves too many brackets open."""
+    brackets = data.translate(_CURLY_TO_SQUARE, delete=_NOT_BRACKETS)
+    if len(brackets) <= MAX_NESTING:  # as in most manifests, with those in strings
+        return False
+    brackets = _JSON_STRING.sub(b"", data).translate(_CURLY_TO_SQUARE, delete=_NOT_BRACKETS)
+    deepest = MAX_NESTING + 1
+    for _ in range(deepest):  # each round removes the innermost pairs
+        if b"[]" not in brackets:
+            break
+        brackets = brackets.replace(b"[]", b"")
+    return b"[]" in brackets or len(brackets) > deepest
+
+
+def dump_json(document: Json) -> bytes:
+    """Return a document as canonical JSON (LCC-MAN-01)."""
+    return _ENCODER.encode(document).encode()
+
+
+def first_difference(left: bytes, right: bytes) -> int:
+    """Return the position of the first byte in which two byte strings differ."""
+    low, high = 0, min(len(left), len(right))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if left[low:middle] == right[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def parse_base64(text: Json, size: int) -> bytes | None:
+    """Return the bytes of a text (LCC-MAN-08); None if it is not the one text of `size` bytes."""
+    if type(text) is not str or len(text) != (4 * size + 2) // 3 or not text.isascii():
+        return None
+    try:
+        data = binascii.a2b_base64(text.encode("ascii").translate(_STANDARD) + b"==="[: -len(text) % 4])
+    except ValueError:
+        return None
+    return data if len(data) == size and text[-1:] in _LAST_LETTERS[len(text) % 4] else None
+
+
+def write_base64(data: bytes) -> str:
+    """Return bytes as text (LCC-MAN-08)."""
+    return binascii.b2a_base64(data, newline=False).translate(_URL_SAFE).rstrip(b"=").decode("ascii")
 
 
 Keys: TypeAlias = tuple[str, ...]  # the path from the root to a node
@@ -81,19 +373,20 @@ def unflatten(tree: Json, arrays: Sequence[Any], scalars: Iterable[Json]) -> Any
     >>> unflatten({"w": 0, "sizes": ["t", None, None]}, ["an array"], [1, {"f": "2.5"}])
     {'w': 'an array', 'sizes': (1, 2.5)}
     """
-    return _build(tree, arrays, iter(scalars))
-
-
-# Not a closure in `unflatten`: a recursive one would keep the arrays until garbage is collected.
-def _build(node: Json, arrays: Sequence[Any], scalars: Iterator[Json]) -> Any:
-    if node is None:
-        return scalar_value(next(scalars))
-    if isinstance(node, int):
-        return arrays[node]
-    if isinstance(node, dict):
-        return {key: _build(child, arrays, scalars) for key, child in node.items()}
-    items = [_build(child, arrays, scalars) for child in node[1:]]
-    return tuple(items) if node[0] == "t" else items
+    left = iter(scalars)  # of an iterator it is that itself: each scalar is taken once
+    if tree is None:
+        return scalar_value(next(left))
+    if isinstance(tree, int):
+        return arrays[tree]
+    if isinstance(tree, dict):
+        children = {}
+        for key, child in tree.items():
+            children[key] = unflatten(child, arrays, left)
+        return children
+    items = []
+    for child in tree[1:]:
+        items.append(unflatten(child, arrays, left))
+    return tuple(items) if tree[0] == "t" else items
 
 
 def leaf_name(keys: Keys) -> str:
@@ -131,18 +424,20 @@ def array_names(tree: Json) -> dict[str, int]:
     {'a~1b': 0, 'c/0': 1, 'c/2': 0}
     """
     names: dict[str, int] = {}
-    _add_names(tree, "", "", names)
+    left: list[tuple[str, str, Json]] = [
+        ("", "", tree)
+    ]  # names of nodes, and what their children's begin with
+    while left:
+        name, prefix, node = left.pop()
+        if isinstance(node, int):
+            names[name] = node
+        elif node is not None:
+            children = []
+            for key, child in children_of(node):
+                below = prefix + _escaped(key)
+                children.append((below, f"{below}/", child))
+            left += reversed(children)
     return names
-
-
-def _add_names(node: Json, name: str, prefix: str, names: dict[str, int]) -> None:
-    """Add the arrays of a node. The names of its children begin with `prefix`."""
-    if isinstance(node, int):
-        names[name] = node
-    elif node is not None:
-        for key, child in children_of(node):
-            below = prefix + _escaped(key)
-            _add_names(child, below, below + "/", names)
 
 
 def parse_tree(tree: Json, arrays: int, scalars: int, where: str) -> Json:
@@ -153,8 +448,14 @@ def parse_tree(tree: Json, arrays: int, scalars: int, where: str) -> Json:
     """
     first_uses = nulls = characters = 0
 
-    def visit(node: Json, keys: Keys, length: int) -> None:
-        nonlocal first_uses, nulls, characters
+    def place(keys: Keys) -> str:
+        return f"{where}[{leaf_name(keys)!r}]"
+
+    left: list[tuple[Json, Keys, int]] = [(tree, (), 0)]  # nodes to come, with the length of their names
+    while left:
+        node, keys, length = left.pop()
+        if keys and not is_unicode(keys[-1]):
+            raise FormatError("LCC-STA-06", place(keys[:-1]), "a key with a lone surrogate")
         characters += length
         if characters > MAX_NAME_CHARACTERS:
             raise LimitError("LCC-LIM-08", where, f"names of more than {MAX_NAME_CHARACTERS} characters")
@@ -169,17 +470,12 @@ def parse_tree(tree: Json, arrays: int, scalars: int, where: str) -> Json:
         elif type(node) is dict or (type(node) is list and node and node[0] in ("l", "t")):
             if len(keys) >= MAX_NESTING:
                 raise LimitError("LCC-LIM-05", where, f"nested deeper than {MAX_NESTING}")
+            children = []
             for key, child in children_of(node):
-                if not is_unicode(key):
-                    raise FormatError("LCC-STA-06", place(keys), "a key with a lone surrogate")
-                visit(child, (*keys, key), length + len(key) + 1)
+                children.append((child, (*keys, key), length + len(key) + 1))
+            left += reversed(children)
         else:
             raise FormatError("LCC-STA-01", place(keys), f"not a node of a tree: {reprlib.repr(node)}")
-
-    def place(keys: Keys) -> str:
-        return f"{where}[{leaf_name(keys)!r}]"
-
-    visit(tree, (), 0)
     if first_uses != arrays:
         raise FormatError("LCC-STA-02", where, f"has a place for {first_uses} of {arrays} arrays")
     if nulls != scalars:
@@ -214,21 +510,16 @@ class _Flattener:
         if isinstance(value, self._values):
             return self._array(value, name, depth)
         if isinstance(value, dict):
-            many = self._arrays_of(value, name, depth, length) if len(value) >= _MANY else None
-            return self._children(value.items(), name, depth, length) if many is None else many
+            if len(value) >= _MANY and (many := self._arrays_of(value, name, depth, length)) is not None:
+                return many
+            items: Iterable[tuple[Any, Any]] = value.items()
         # Only exact types: a subclass (namedtuple, torch.Size, IntEnum) would come back as another.
-        if type(value) in (list, tuple):
-            items = ((str(i), child) for i, child in enumerate(value))
-            children = self._children(items, name, depth, length)
-            return ["l" if type(value) is list else "t", *children.values()]
-        self.scalars.append(self._scalar(value, name, depth))
-        return None
-
-    def _children(
-        self, items: Iterable[tuple[Any, Any]], name: str, depth: int, length: int
-    ) -> dict[str, Json]:
-        """Collect the children of a node."""
-        prefix, children = f"{name}/" if depth else "", {}
+        elif type(value) in (list, tuple):
+            items = zip(map(str, range(len(value))), value, strict=True)
+        else:
+            self.scalars.append(self._scalar(value, name, depth))
+            return None
+        prefix, children = f"{name}/" if depth else "", dict[str, Json]()
         for key, child in items:
             if type(key) is not str or not is_unicode(key):
                 message = f"has the key {key!r}, which is not a str without lone surrogates"
@@ -237,7 +528,9 @@ class _Flattener:
                 message = f"nests deeper than {MAX_NESTING} containers, or contains itself"
                 _refuse("/".join(name.split("/")[:3]), depth, message)
             children[key] = self.node(child, prefix + _escaped(key), depth + 1, length + len(key) + 1)
-        return children
+        if isinstance(value, dict):
+            return children
+        return ["l" if type(value) is list else "t", *children.values()]
 
     def _arrays_of(self, value: dict[Any, Any], name: str, depth: int, length: int) -> Json:
         """Collect a dict of many plain arrays, all at once; ``None`` if something in it is special.

@@ -24,8 +24,8 @@ from ..chain.store.directory import DirectoryStore, describe_exact
 from ..chain.store.opening import is_chain, is_folder, open_store
 from ..chain.store.store import Store
 from ..container.checkpoint import open_checkpoint
-from ..container.scalars import numbers_of
 from ..container.system import Address, Place
+from ..container.tree import numbers_of
 from ..errors import ArgumentError, ChainError, DataError, LccodecError, StorageError
 from ..policy.roles import Role, find_moments
 from .report import STREAMS, ArrayRow, Checkpoint

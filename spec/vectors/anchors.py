@@ -17,8 +17,7 @@ from lccodec.chain.save.measurement import Measurement, Sampling
 from lccodec.chain.save.plan import candidates, make_plan
 from lccodec.chain.store.store import Store, WritableStore, checkpoint_name
 from lccodec.container.manifest import Parent
-from lccodec.container.scalars import Json
-from lccodec.container.tree import flatten
+from lccodec.container.tree import Json, flatten
 from lccodec.policy.copies import mark_copies
 from lccodec.policy.record import Record, needed_record, write_record
 from lccodec.policy.roles import Assignment

@@ -30,7 +30,7 @@ from lccodec.adapters.huggingface import pack
 from lccodec.adapters.link import save_linked
 from lccodec.adapters.orbax import LCCheckpointHandler, LCSave
 from lccodec.adapters.weights import pull
-from lccodec.chain.bounds import Bounds
+from lccodec.chain.caller import Bounds
 from lccodec.chain.read.links import RECORD_KIND
 from lccodec.inspect.examination import examine
 

@@ -18,8 +18,7 @@ import pytest
 
 import lccodec
 from lccodec import ROLES, ArgumentError, Chain, Keep, LccodecWarning, LimitError
-from lccodec.chain.adapter import Room, check_adapter
-from lccodec.chain.bounds import Bounds
+from lccodec.chain.caller import Bounds, Room, check_adapter
 from lccodec.constants import EXACT_NAME
 from lccodec.policy.roles import Assignment
 from lccodec.workers.process import Arena

@@ -23,6 +23,7 @@ from lccodec.chain.store.claim import Claim
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import WRITER_NAME
 from lccodec.container.folder import Folder, WholeFile
+from lccodec.container.system import StrPath, System
 
 from ..support.profiles import LONG
 from ..support.tuning import tune
@@ -158,14 +159,14 @@ def test_while_a_delta_gets_its_name_nobody_removes(
     chain: tuple[Chain, Callable[[int], Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chain_, save = chain
-    real, free = WholeFile._take_name, []
+    real, free = System.link, []
 
-    def publish(file: WholeFile) -> None:
+    def link(source: StrPath, target: StrPath) -> None:
         with Folder(chain_.directory) as folder:
             free.append(folder.lock(wait=False))
-        real(file)
+        real(source, target)
 
-    monkeypatch.setattr(WholeFile, "_take_name", publish)
+    monkeypatch.setattr(System, "link", staticmethod(link))
     save(5)
     assert free[0] is (sys.platform == "win32")
 

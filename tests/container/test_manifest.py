@@ -32,7 +32,7 @@ from lccodec.container.manifest import (
     parse_figures,
     parse_manifest,
 )
-from lccodec.container.scalars import write_base64
+from lccodec.container.tree import write_base64
 from lccodec.errors import DataError, FormatError, UnsupportedError
 
 from ..support.checkpoints import DELTA, FILE, FRAMES, KEYFRAME

@@ -20,7 +20,7 @@ import pytest
 import lccodec
 from lccodec.chain.read.replay import DecodedArray
 from lccodec.container.manifest import Figures
-from lccodec.container.scalars import numbers_of
+from lccodec.container.tree import numbers_of
 from lccodec.element_types import components
 from lccodec.inspect.examination import examine
 from lccodec.inspect.report import (

@@ -31,15 +31,15 @@ FOLDERS = [
 #: of one line do not import each other.
 ROOMS = {
     "container": [
-        {"scalars", "system"},
-        {"source", "tree"},
+        {"system", "tree"},
+        {"source"},
         {"folder", "piece_table"},
         {"scratch", "manifest"},
         {"checkpoint", "parity"},
         {"bundle"},
     ],
     "chain": [
-        {"adapter", "behind", "bounds", "progress", "store"},
+        {"behind", "caller", "store"},
         {"overview"},
         {"read"},
         {"save"},

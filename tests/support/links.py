@@ -69,10 +69,20 @@ class FakeLink:
     def runs(self) -> list[list[int]]:
         return [run for run in self.members if len(run) > 1]
 
+    @property
+    def reader(self) -> FakeLink:
+        """It is its own file."""
+        return self
+
+    @property
+    def source(self) -> FakeLink:
+        """And it is what that is read from."""
+        return self
+
     def frame(self, number: int, *, verify: bool = True) -> memoryview:  # noqa: ARG002
         return memoryview(self.frames[number])
 
-    def part(self, number: int, start: int, stop: int) -> None:
+    def part(self, number: int, header: FrameHeader, start: int, stop: int) -> None:
         """Frames have no table of pieces here."""
 
     def header(self, number: int) -> FrameHeader:

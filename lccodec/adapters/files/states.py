@@ -22,10 +22,8 @@ from typing import Any, Final, Literal, Self, TypeAlias
 
 import numpy as np
 
-from ...chain.adapter import TYPES
-from ...chain.bounds import UNBOUNDED, Bounds
+from ...chain.caller import TYPES, UNBOUNDED, Bounds, Progress
 from ...chain.mend.ranks import rank_folders
-from ...chain.progress import Progress
 from ...chain.read.checkpoint import OpenCheckpoint, checked_names, kept, open_path
 from ...chain.read.info import CheckpointInfo
 from ...chain.read.links import LINK_KEY, PYTREE_KIND, RECORD_KIND, kind_of
@@ -35,9 +33,8 @@ from ...chain.store.opening import is_chain
 from ...constants import (
     CHECKPOINT_SUFFIX,
 )
-from ...container.scalars import metadata_strings
 from ...container.system import Address, Place, StrPath, checked_place
-from ...container.tree import array_names, flatten, select, unflatten
+from ...container.tree import array_names, flatten, metadata_strings, select, unflatten
 from ...element_types import Array, components, from_components
 from ...errors import ArgumentError, DependencyError, warn
 from ...exchange import Rule, adam_to_flax, adam_to_torch, to_flax, to_torch
@@ -238,7 +235,7 @@ def load_with_roles(
     path = check_suffix(path)
     if is_checkpoint(path):
         with open_whole(path) as file:
-            file.show(progress)
+            file.progress = progress
             return file.state(dtype="bits"), file.metadata(), getattr(file, "roles", {})
     kind = recognize(path)
     if kind is not None and kind.name == "netcdf3":

@@ -24,8 +24,18 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from ...container.scalars import Json, parse_scalar, scalar_json, scalar_value
-from ...container.tree import flatten, leaf_name, leaves_of, parse_tree, unescaped, unflatten
+from ...container.tree import (
+    Json,
+    flatten,
+    leaf_name,
+    leaves_of,
+    parse_scalar,
+    parse_tree,
+    scalar_json,
+    scalar_value,
+    unescaped,
+    unflatten,
+)
 from ...element_types import Array, element_type
 from ...errors import ArgumentError, DataError, FormatError
 from ..tree import names_by_type, read_types, with_types

@@ -22,9 +22,9 @@ from ...container.system import storage_errors
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, warn
 from ...table import Overview, Shown, ranges_text
 from ..behind import Behind, Change
+from ..caller import OnProgress, counted, no_progress
 from ..mend.mirror import Mirrors
 from ..mend.protect import ParityBehind, Redundancy, forget, renew
-from ..progress import OnProgress, counted, no_progress
 from ..store.lineage import Ancestry, Lineage
 from ..store.store import WritableStore, checkpoints_among, pins_among, step_index
 from .pins import linked_steps

@@ -41,7 +41,7 @@ from ...errors import (
     is_loss,
     reason_of,
 )
-from ..bounds import UNBOUNDED, Bounds, is_bound
+from ..caller import UNBOUNDED, Bounds, is_bound
 from ..read.checkpoint import OpenCheckpoint, may_be_replaced, open_newest
 from ..save.exact import checkpoint_from_exact, exact_from_checkpoint, lost_checkpoint
 from ..store.claim import Claim

@@ -50,8 +50,7 @@ from ...element_types import Array, check_dtype, unwork, work
 from ...errors import ArgumentError, ChainError
 from ...parallel import WIDE_PIECE, slices
 from ...policy.roles import ROLES, Role
-from ..bounds import UNBOUNDED, Bounds
-from ..progress import OnProgress, no_progress
+from ..caller import UNBOUNDED, Bounds, OnProgress, no_progress
 from ..store.store import Store, step_index
 from .checkpoint import OpenCheckpoint, checked_names, kept, open_step, without_spare
 from .info import ArrayInfo, checkpoint_info

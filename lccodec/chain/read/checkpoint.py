@@ -22,7 +22,7 @@ import json
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -33,10 +33,9 @@ import numpy as np
 from ...constants import EXACT_NAME
 from ...container.bundle import is_bundle
 from ...container.checkpoint import CheckpointReader, open_bytes, sound_root
-from ...container.scalars import Json, scalar_value
 from ...container.source import read_ahead
 from ...container.system import checked_path, checked_place
-from ...container.tree import leaves_of, select, unflatten
+from ...container.tree import Json, leaves_of, scalar_value, select, unflatten
 from ...element_table import ElementType
 from ...element_types import Array, check_dtype, from_components
 from ...errors import (
@@ -53,9 +52,7 @@ from ...errors import (
 )
 from ...frame.header import Shape
 from ...policy.record import read_record
-from ..adapter import Adapter
-from ..bounds import UNBOUNDED, Bounds
-from ..progress import Progress, watched
+from ..caller import UNBOUNDED, Adapter, Bounds, Progress, watched
 from ..store.directory import DirectoryStore, check_exact, link_problem, older_problem
 from ..store.opening import open_store
 from ..store.store import Store, check_name, checkpoint_name, step_index
@@ -70,7 +67,7 @@ _MAX_ATTEMPTS: Final = 3  # to open a checkpoint, while others take away what it
 _MAX_SPARE_BYTES: Final = 64  # that the memory of an array may have beside its values
 
 
-class OpenCheckpoint:
+class OpenCheckpoint(AbstractContextManager["OpenCheckpoint"]):
     """An open checkpoint with all that it needs; a context manager.
 
     It decodes only what is asked for. It keeps one file open; the parents' files are opened when
@@ -79,7 +76,8 @@ class OpenCheckpoint:
 
     def __init__(self, reader: CheckpointReader, store: Store | None) -> None:
         self._decode: Callable[[OpenCheckpoint, list[int]], Decoding] | None = None
-        self._progress: Progress = False
+        #: How far the decoding of arrays is: shown, or told to a function.
+        self.progress: Progress = False
         with ExitStack() as opened:  # all are closed if one of them is refused
             #: All that the checkpoint needs, parents before their children, and itself as the last.
             self.links: Sequence[Link] = open_links(reader, store, opened)
@@ -87,15 +85,11 @@ class OpenCheckpoint:
         self._manifest = self.links[-1].manifest
         self._indices = self.links[-1].paths
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
+    def close(self, *_: object) -> None:
         """Close the files. Closing again does nothing."""
         self._stack.close()
+
+    __exit__ = close
 
     def owns(self, store: Store) -> None:
         """Close a store with the files."""
@@ -137,8 +131,10 @@ class OpenCheckpoint:
         check_dtype(dtype)
         tree, scalars = self._manifest.tree, self._manifest.scalars
         if keys is None:
-            whole = self.decode_some(range(len(self._manifest.arrays)))
-            return unflatten(tree, [without_spare(a.array(dtype)) for a in whole.values()], scalars)
+            whole = []
+            for array in self.decode_some(range(len(self._manifest.arrays))).values():
+                whole.append(without_spare(array.array(dtype)))
+            return unflatten(tree, whole, scalars)
         keys, rows = checked_keys(keys)
         arrays, values = select(tree, scalars, checked_names(keys))
         for name in rows:
@@ -182,41 +178,35 @@ class OpenCheckpoint:
 
         Raises ``ArgumentError`` for an unknown name, or an array without rows.
         """
-        self._check_open()
         indices = {name: self.index_of(name) for name in rows}
-        if self.links[-1].far:
+        if self.links[-1].reader.source.far:  # or the file is closed: then this raises
             read_ahead(frames_ahead(self.links, indices.values(), HEADER_BYTES + MEMBER_BYTES))
         parts = (
             (name, replay_rows(self.links, index, rows[name], name, self.together))
             for name, index in indices.items()
         )
-        return watched(parts, len(rows), self._progress) if self._progress else parts
+        return watched(parts, len(rows), self.progress) if self.progress else parts
 
     def decode_each(self, indices: Iterable[int]) -> Decoding:
         """Yield arrays as decoded, with their indices, in this order and each as soon as possible.
 
         Each array is yielded once, and each frame that they need is decoded once.
         """
-        self._check_open()
         wanted, count = list(indices), len(self._manifest.arrays)
         for index in wanted:
             if type(index) is not int or not 0 <= index < count:
                 raise ArgumentError(f"an index must be the index of an array, below {count}; got {index!r}")
-        if self.links[-1].far:
+        if self.links[-1].reader.source.far:  # or the file is closed: then this raises
             read_ahead(frames_ahead(self.links, wanted))
         if self._decode is not None:
             decoding = self._decode(self, wanted)
         else:
             decoding = replay(self.links, wanted, self.together)
-        return watched(decoding, len(wanted), self._progress) if self._progress else decoding
+        return watched(decoding, len(wanted), self.progress) if self.progress else decoding
 
     def decode_by(self, decode: Callable[[OpenCheckpoint, list[int]], Decoding]) -> None:
         """Let a function decode arrays, given this file and their indices, as `replay` does."""
         self._decode = decode
-
-    def show(self, progress: Progress) -> None:
-        """Show how far the decoding of arrays is, or tell it to a function."""
-        self._progress = progress
 
     @cached_property
     def together(self) -> list[list[int]]:
@@ -229,17 +219,13 @@ class OpenCheckpoint:
 
     def heads(self) -> dict[str, Head]:
         """Return what is known of each array before it is decoded, by name."""
-        self._check_open()
-        read_ahead(span for link in self.links for span in headers_of(link.reader))
+        *parents, own = self.links  # its own file first: its name is told if it is closed
+        read_ahead(span for link in (own, *parents) for span in headers_of(link.reader))
         return array_heads(self.links)
 
     def info(self) -> CheckpointInfo:
         """Return what is stored, without decoding it."""
         return checkpoint_info(self.links[-1], self.heads(), len(self.links) - 1)
-
-    def _check_open(self) -> None:
-        if (reader := self.links[-1].reader).closed:
-            raise ArgumentError(f"{reader.name}: closed")
 
 
 def checked_names(keys: object) -> list[str]:

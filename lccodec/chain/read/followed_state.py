@@ -320,7 +320,7 @@ class FollowedState:
         stored = []
         for name, number in frames.items():
             try:
-                stored.append(link.frame(number))
+                stored.append(link.reader.frame(number))
             except DataError as error:
                 raise placed(error, link, name) from None
         return ReadChanges(
@@ -499,7 +499,7 @@ def _has_sum(links: Sequence[Link], name: str, bits: Array) -> bool:
     """Return whether components have the sum of the newest frame of an array."""
     link, number = frames_of(links, name)[-1]
     try:
-        check_array_sum(link.frame(number, verify=False), array_sum(bits))
+        check_array_sum(link.reader.frame(number, verify=False), array_sum(bits))
     except ChecksumError:
         return False
     return True

@@ -47,7 +47,7 @@ from ...errors import (
 )
 from ...parallel import member_count
 from ...policy.record import read_record
-from ..bounds import UNBOUNDED, Bounds
+from ..caller import UNBOUNDED, Bounds
 from ..store.directory import DirectoryStore
 from ..store.opening import open_store
 from ..store.store import Store, check_name, checkpoint_name, is_checkpoint, step_index

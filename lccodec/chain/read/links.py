@@ -22,7 +22,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from itertools import repeat
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias, TypeVar
@@ -30,9 +29,7 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 from ...constants import MAX_INTERPOLATED
 from ...container.checkpoint import CheckpointReader
 from ...container.manifest import INHERITED, SOURCE_TYPE, Figures, Manifest, Parent, read_figures
-from ...container.piece_table import FramePart
 from ...container.tree import array_names
-from ...cursor import Stored
 from ...element_table import ElementType
 from ...errors import (
     ArgumentError,
@@ -69,7 +66,6 @@ class Link:
         manifest: Manifest = reader.manifest
         self.manifest = manifest
         self.reader = reader
-        self.far = reader.source.far  # each read of the file takes long
         self.parent, self.later = parent, later
         #: The parents, the earlier one first.
         self.parents: tuple[Link, ...] = ()
@@ -89,14 +85,14 @@ class Link:
             self.manifest = manifest.with_tree(parent.manifest.tree)
             self.names, self.index_names, self.paths = parent.names, parent.index_names, parent.paths
         else:
-            tree = parent.manifest.tree if parent is not None else manifest.tree
-            self.manifest = manifest.inherit(tree, reader.name)
+            if parent is not None:
+                self.manifest = manifest.inherit(parent.manifest.tree, reader.name)
             first, self.names = dict[int, str](), {}
             self.paths = array_names(self.manifest.tree)
             for name, index in self.paths.items():
                 if index not in first:
                     first[index], self.names[name] = name, index
-            self.index_names = [first[index] for index in range(len(manifest.arrays))]
+            self.index_names = list(map(first.__getitem__, range(len(manifest.arrays))))
         #: The arrays that are copies, by name: of which array, and the type that it is rounded to.
         self.copies: dict[str, tuple[str, ElementType | None]] = {}
         if manifest.copies:
@@ -107,7 +103,10 @@ class Link:
         #: The indices of the arrays of each frame, in its order.
         self.members: Sequence[Sequence[int]] = manifest.members
         #: Those of the frames that hold several.
-        self.runs = [run for run in self.members if len(run) > 1]
+        self.runs: list[Sequence[int]] = []
+        for run in self.members:
+            if len(run) > 1:
+                self.runs.append(run)
         self._headers: dict[int, FrameHeader] = {}
 
     def release_parents(self) -> None:
@@ -136,35 +135,29 @@ class Link:
         number = self.manifest.arrays[index]
         return number - 1 if number else None
 
-    def frame(self, number: int, *, verify: bool = True) -> Stored:
-        """Return the bytes of a frame; somebody else must verify them if `verify` is false."""
-        return self.reader.frame(number, verify=verify)
-
-    def part(self, number: int, start: int, stop: int) -> FramePart | None:
-        """Return the verified bytes of a frame for some components; see `CheckpointReader.part`."""
-        return self.reader.part(number, self.header(number), start, stop)
-
     def header(self, number: int) -> FrameHeader:
         """Return the header of a frame, with as many arrays as in the manifest. It is read once."""
-        if number not in self._headers:
-            self._headers[number] = self.reader.of_frame(number, partial(self._read_header, number))
-        return self._headers[number]
-
-    def _read_header(self, number: int) -> FrameHeader:
-        """Read as much of a frame as its header needs."""
+        if number in self._headers:
+            return self._headers[number]
         members, where = len(self.members[number]), f"{self.place}: frame {number}"
-        size, whole = HEADER_BYTES + MEMBER_BYTES * members, self.manifest.frames[number].length
-        while True:
-            try:
-                header = parse_header(self.reader.frame_head(number, size), where)
-                break
-            except TruncatedError:
-                if size >= whole:
-                    raise
-                size *= 4
-        if len(header.shapes) != members:
-            message = f"{len(header.shapes)} arrays in a frame of {members}"
-            raise FormatError("LCC-CHN-03", where, message)
+
+        def read() -> FrameHeader:
+            """Read as much of the frame as its header needs."""
+            size, whole = HEADER_BYTES + MEMBER_BYTES * members, self.manifest.frames[number].length
+            while True:
+                try:
+                    header = parse_header(self.reader.frame_head(number, size), where)
+                    break
+                except TruncatedError:
+                    if size >= whole:
+                        raise
+                    size *= 4
+            if len(header.shapes) != members:
+                message = f"{len(header.shapes)} arrays in a frame of {members}"
+                raise FormatError("LCC-CHN-03", where, message)
+            return header
+
+        header = self._headers[number] = self.reader.of_frame(number, read)
         return header
 
 
@@ -251,7 +244,10 @@ def open_links(reader: CheckpointReader, store: Store | None, opened: ExitStack)
             check_span(child, known)
     links: dict[int | None, Link] = {}
     for each in sorted(readers.values(), key=decoding_order):
-        links[each.manifest.step] = Link(each, *[links[parent.step] for parent in each.manifest.parents])
+        parents = []
+        for parent in each.manifest.parents:
+            parents.append(links[parent.step])
+        links[each.manifest.step] = Link(each, *parents)
     return list(links.values())
 
 

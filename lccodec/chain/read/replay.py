@@ -88,12 +88,13 @@ def decoded_together(links: Sequence[Link]) -> list[list[int]]:
                     leader[find(link.index_names[index])] = first
         for name, (source, _) in link.copies.items():
             leader[find(name)] = find(source)
-    if not leader:
-        return [[index] for index in range(len(links[-1].index_names))]
     groups: dict[str, list[int]] = {}
+    together = []
     for index, name in enumerate(links[-1].index_names):
-        groups.setdefault(find(name), []).append(index)
-    return [groups[find(name)] for name in links[-1].index_names]
+        group = groups.setdefault(find(name) if leader else name, [])
+        group.append(index)
+        together.append(group)
+    return together
 
 
 def grouped(together: Sequence[list[int]], indices: Iterable[int]) -> list[list[int]]:
@@ -221,7 +222,7 @@ class Ranges:
         for position, (link, number) in enumerate(self.frames):
             check = position in verified
             try:
-                decode_range(link.frame(number, verify=check), part, out, out, check_crc=check)
+                decode_range(link.reader.frame(number, verify=check), part, out, out, check_crc=check)
             except DataError as error:
                 raise placed(error, link, self.name) from None
         return array_sum(out, part.start * out.itemsize // 8)
@@ -229,13 +230,13 @@ class Ranges:
     def verify(self) -> None:
         """Raise the error of the first frame whose digest is wrong."""
         for link, number in self.frames:
-            link.frame(number)
+            link.reader.frame(number)
 
     def check(self, sums: Iterable[int]) -> None:
         """Raise ``ChecksumError`` if what `decode` has returned for all ranges is not as stored."""
         link, number = self.frames[-1]
         try:
-            check_array_sum(link.frame(number, verify=False), sum(sums))
+            check_array_sum(link.reader.frame(number, verify=False), sum(sums))
         except DataError as error:
             raise placed(error, link, self.name) from None
 
@@ -435,7 +436,9 @@ def replay_each(
     position. They are not overwritten, and the parents of those links need not be among `links`.
     """
     frames, names, copies = needed(links, wanted, known)
-    single = all(link.later is None for link in links)  # then an array has one place at a time
+    single = True  # then an array has one place at a time
+    for link in links:
+        single = single and link.later is None
 
     def decode(link: Link, before: Sequence[Decoded], alone: bool) -> Decoded:
         memory = into if single or link is links[-1] else {}
@@ -461,10 +464,15 @@ def replay_each(
             current.owned.add(name)
         return current
 
-    held = {id(links[position]): Decoded(dict(arrays), set()) for position, arrays in known.items()}
+    held = {}
+    for position, arrays in known.items():
+        held[id(links[position])] = Decoded(dict(arrays), set())
     for position, (_, current) in enumerate(fold(links, decode, held)):
         if position in wanted:
-            yield position, {name: value_or_raise(current.arrays[name]) for name in wanted[position]}
+            found = {}
+            for name in wanted[position]:
+                found[name] = value_or_raise(current.arrays[name])
+            yield position, found
 
 
 def decode_frame(
@@ -482,15 +490,19 @@ def decode_frame(
     if out is not None and (out.size, out.dtype) != (header.components, header.kind.bits):
         out = None
     if header.relative:
-        found = [value_or_raise(references[name]) for name in names]
-        check_references(link, number, [each.form for each in found])
+        found, forms = [], []
+        for name in names:
+            array = value_or_raise(references[name])
+            found.append(array)
+            forms.append((array.kind, array.shape))
+        check_references(link, number, forms)
         reference = joined(found)
         if reuse:
             out = reference
         elif out is reference:  # another link needs it
             out = None
     try:
-        bits = decode_components(link.frame(number), reference, out, check_sum=last)
+        bits = decode_components(link.reader.frame(number), reference, out, check_sum=last)
     except DataError as error:
         raise placed(error, link, names[0]) from None
     return dict(zip(names, split(bits, header.kind, header.shapes), strict=True))
@@ -596,7 +608,7 @@ def _verify(link: Link, parents: Sequence[Decoded], names: Sequence[str], found:
                 if name in failed:
                     raise failed[name]
             try:
-                link.frame(number)  # its hash is checked
+                link.reader.frame(number)  # its hash is checked
             except DataError as error:
                 raise placed(error, link, members[0]) from None
             header = link.header(number)

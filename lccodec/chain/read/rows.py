@@ -176,7 +176,7 @@ def decode_span(links: Sequence[Link], name: str, span: Span) -> Array | None:
     plan = _needed(links, name, span)
     if plan is None:
         return None
-    if links[-1].far:  # first the tables of frames, then their pieces
+    if links[-1].reader.source.far:  # first the tables of frames, then their pieces
         framed = [(need, need.frame, need.header) for need in plan if need.frame is not None and need.header]
         read_ahead(need.link.reader.table_span(number) for need, number, _ in framed)
         read_ahead(
@@ -258,9 +258,9 @@ def _decoded(
     out = reference if before is not None and before.spare else None
     part = slice(span.start, span.stop)
     try:
-        pieces = link.part(need.frame, span.start, span.stop)
+        pieces = link.reader.part(need.frame, header, span.start, span.stop)
         begin = None if pieces is None else (pieces.component, pieces.offset)
-        frame = link.frame(need.frame) if pieces is None else pieces
+        frame = link.reader.frame(need.frame) if pieces is None else pieces
         bits = decode_range(frame, part, reference, out, check_crc=False, begin=begin)
     except DataError as error:
         raise placed(error, link, name) from None

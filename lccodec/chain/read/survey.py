@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...container.checkpoint import CheckpointReader
 from ...container.manifest import Figures
-from ...container.scalars import scalar_value
 from ...container.system import Place
-from ...container.tree import leaves_of
+from ...container.tree import leaves_of, scalar_value
 from ...element_table import ElementType
 from ...errors import ChainError, LccodecError, StorageError
 from ...frame.header import Shape

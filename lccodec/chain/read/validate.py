@@ -17,7 +17,7 @@ from ...container.bundle import is_bundle
 from ...container.checkpoint import CheckpointReader, check_skeleton
 from ...container.system import Address, Place, checked_place, storage_errors
 from ...errors import ArgumentError, ChainError, DataError, FormatError, LccodecError, LimitError
-from ..bounds import UNBOUNDED, Bounds, is_bound
+from ..caller import UNBOUNDED, Bounds, is_bound
 from ..store.directory import DirectoryStore, check_exact, link_problem
 from ..store.opening import BundleStore, writable_store
 from ..store.store import Store, checkpoint_name, checkpoints_among

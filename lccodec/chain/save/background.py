@@ -47,9 +47,8 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 
 from ... import errors
-from ...container.scalars import Json
 from ...container.system import checked_place
-from ...container.tree import Flat
+from ...container.tree import Flat, Json
 from ...element_table import ELEMENT_TYPES, ElementType
 from ...element_types import Array, components, element_type, from_components, in_host_order
 from ...errors import ArgumentError, StorageError, WorkerError, warn
@@ -66,7 +65,7 @@ from ...quantizers.weighted import Weighted
 from ...workers.crew import Bench, Crew, Done, Processes, Request, Threads
 from ...workers.process import Arena, Channel, PrivateArena, Worker, address_of, connect, place_of
 from ..behind import Behind, Change
-from ..progress import OnProgress, Progress, no_progress, telling_of_save
+from ..caller import OnProgress, Progress, no_progress, telling_of_save
 from ..read.crew import TASKS as DECODING_TASKS
 from ..read.crew import Restorers
 from ..store.claim import Claim, Use

@@ -18,8 +18,7 @@ import numpy as np
 
 from ...container.checkpoint import check_manifest
 from ...container.manifest import INHERITED, Copy, Manifest, Parent
-from ...container.scalars import Json
-from ...container.tree import Flat
+from ...container.tree import Flat, Json
 from ...element_table import ElementType
 from ...element_types import Array
 from ...entropy.stream_writer import Piece
@@ -134,6 +133,9 @@ def plan_manifest(
     ``ArgumentError`` if readers would refuse the manifest.
     """
     root, tree = parent or (b"", None)
+    copies = []
+    for index in sorted(plan.copies):
+        copies.append(Copy(plan.copies[index], plan.rounded(index)))
     manifest = Manifest(
         step=step,
         parent=None if plan.parent is None else Parent(plan.parent, root),
@@ -144,7 +146,7 @@ def plan_manifest(
         scalars=flat.scalars,
         arrays=tuple(plan.frame_numbers()),
         frames=(),
-        copies=tuple(Copy(plan.copies[i], plan.rounded(i)) for i in sorted(plan.copies)),
+        copies=tuple(copies),
     )
     check_manifest(manifest, len(plan.frames))
     return manifest
@@ -181,7 +183,9 @@ def encode_plan(
             for together, group in itertools.groupby(inputs, lambda f: _is_for_all(f, total, crew.members))
         )
     for given, frame, chunks in zip(inputs, plan.frames, coded, strict=True):
-        names = [plan.candidates[index].name for index in frame.arrays]
+        names = []
+        for index in frame.arrays:
+            names.append(plan.candidates[index].name)
         yield chunks, dict(zip(names, split(given.out, given.kind, given.shapes), strict=True))
 
 
@@ -249,10 +253,12 @@ def raw_frames(
     """
     frames = []
     for frame in plan.frames:
-        arrays = [plan.candidates[index] for index in frame.arrays]
-        shapes = tuple(c.shape for c in arrays)
+        arrays, shapes = [], []
+        for index in frame.arrays:
+            arrays.append(plan.candidates[index])
+            shapes.append(arrays[-1].shape)
         read = partial(_content, arrays, inherited)
-        frames.append(RawFrame(arrays[0].kind, shapes, len(arrays) > 1, read))
+        frames.append(RawFrame(arrays[0].kind, tuple(shapes), len(arrays) > 1, read))
     return frames
 
 

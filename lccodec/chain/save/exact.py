@@ -38,7 +38,7 @@ from ...parallel import start_thread, thread_count
 from ...policy.copies import mark_copies, mark_equal
 from ...policy.policy import Candidate
 from ...policy.presets import POLICIES
-from ..bounds import UNBOUNDED, Bounds
+from ..caller import UNBOUNDED, Bounds
 from ..read.checkpoint import ExactFile, kept, open_exact, open_name
 from ..store.directory import check_exact, link_problem
 from ..store.lineage import Lineage
@@ -80,13 +80,16 @@ class Newest:
         """
         foreign = not self._checked and self._is_foreign()
         there = self._store.has(EXACT_NAME) and not foreign
-        if not (self._asked or there or any(quantizer.lossy for quantizer in plan.quantizers)):
+        wanted, some = self._asked or there, False
+        for quantizer, c in zip(plan.quantizers, plan.candidates, strict=True):
+            wanted = wanted or quantizer.lossy
+            some = some or (parent is not None and c.inherited)
+        if not wanted:
             return None, None
         if foreign:
             path = self._store.path / EXACT_NAME
             return None, f"{path} is not an exact file, and stays: no exact file is written"
         self._checked = True
-        some = parent is not None and any(c.inherited for c in plan.candidates)
         if there and self._every > 1 and (some or not self._is_due(checkpoint.step)):
             return None, None
         try:
@@ -195,7 +198,9 @@ def commit_exact(
     before is unchanged, unless the message says that its durability is unknown (LCC-EXA-05).
     """
     # SHA-256, checksums and system calls release the interpreter's lock.
-    nbytes = sum(frame.length for frame in frames)
+    nbytes = 0
+    for frame in frames:
+        nbytes += frame.length
     threads = min(thread_count(0), _MAX_THREADS) if nbytes >= _MIN_BYTES_OF_THREADS else 1
     freed = _freed_beside(store.path / EXACT_NAME) if nbytes >= _MIN_FREED_BYTES else nullcontext()
     with freed, store.writer(EXACT_NAME, overwrite=True) as writer:

@@ -23,7 +23,7 @@ from ...policy.record import Record
 from ...policy.roles import Assignment, Role
 from ...quantizers.base import Quantizer
 from ...quantizers.lossless import Lossless
-from ..adapter import Adapter, from_framework
+from ..caller import Adapter, from_framework
 from ..read.replay import DecodedArray
 from .plan import SavePlan, candidates, make_plan
 from .settings import KEYFRAME_EVERY

@@ -352,7 +352,11 @@ class Sampling:
         for c, name in zip(arrays, names, strict=True):
             if c.reference is None or c.inherited or c.name != name:  # with one: of its type and shape
                 return False
-        return all((arrays[index].role == "second_moment") == (index in self.drawn) for index in self._large)
+        drawn = set()
+        for index in self._large:
+            if arrays[index].role == "second_moment":
+                drawn.add(index)
+        return drawn == self.drawn
 
     def taken(self, index: int, array: DecodedArray) -> tuple[Array, Drawn | None]:
         """Return copies of all that is sampled of an array."""
@@ -675,27 +679,22 @@ class Extremes:
 
     def add(self, piece: Array) -> Array:
         """Look at a piece, and return it."""
-        low, high = self._ends_of(piece)
-        if low <= -self._infinite or high >= self._infinite:
-            finite = piece[(piece & piece.dtype.type(self._sign - 1)) < self._infinite]
-            self._bad += piece.size - finite.size
-            if not finite.size:
-                return piece
-            low, high = self._ends_of(finite)
-        self._ends += (low, high)
-        return piece
-
-    def _ends_of(self, piece: Array) -> tuple[int, int]:
-        """Return the least and the greatest number of a piece, as `_ends` has them.
-
-        Patterns of negative numbers are above all others, and rise as the numbers fall.
-        """
+        # Patterns of negative numbers are above all others, and rise as the numbers fall.
         most = int(np.maximum.reduce(piece))
+        low, high = self._sign - most, most
         if most < self._sign:
-            return int(np.minimum.reduce(piece)), most
-        signed = int(np.maximum.reduce(piece.view(f"i{piece.itemsize}")))
-        least = self._sign - most
-        return least, signed if signed >= 0 else self._sign - int(np.minimum.reduce(piece))
+            low = int(np.minimum.reduce(piece))
+        else:
+            high = int(np.maximum.reduce(piece.view(f"i{piece.itemsize}")))
+            high = high if high >= 0 else self._sign - int(np.minimum.reduce(piece))
+        if low > -self._infinite and high < self._infinite:
+            self._ends += (low, high)
+            return piece
+        finite = piece[(piece & piece.dtype.type(self._sign - 1)) < self._infinite]
+        self._bad += piece.size - finite.size
+        if finite.size:
+            self.add(finite)
+        return piece
 
     def found(self) -> tuple[int, int, int]:
         """Return the patterns of the least and the greatest finite component, and how many are not.
@@ -785,17 +784,13 @@ def _sums(
     They are those of the weights, of the values and of their squares, of the squares of the errors
     and of the movements, and of the products of these two.
     """
+    total, around, squares, errors, moved, along = range(6)
     x = values.astype(np.float64)
-    moved = along = np.zeros(len(starts))
-    around = squares = errors = moved if spreads else np.full(len(starts), np.nan)
-
-    def sum_of(a: Array, b: Array, out: Array | None = None) -> Array:
-        product = np.multiply(a, b, out=out)
-        if weights is not None:
-            np.multiply(product, weights, out=product)
-        found: Array = np.add.reduceat(product, starts)
-        return found
-
+    unknown = np.zeros(len(starts)) if spreads else np.full(len(starts), np.nan)
+    sums = [sizes.astype(np.float64), unknown, unknown, unknown, *np.zeros((2, len(starts)))]
+    if weights is not None:
+        sums[total] = np.add.reduceat(weights, starts)
+    products: list[tuple[int, Array, Array, Array | None]] = []  # the last use of an array overwrites it
     if decoded is not None:
         error = decoded.astype(np.float64)
         error -= x
@@ -803,15 +798,19 @@ def _sums(
         movement = before.astype(np.float64)
         np.subtract(x, movement, out=movement)
         if decoded is not None:
-            along = sum_of(error, movement)
-        moved = sum_of(movement, movement, movement)
+            products.append((along, error, movement, None))
+        products.append((moved, movement, movement, movement))
     if decoded is not None and spreads:
-        errors = sum_of(error, error, error)
-    total = sizes.astype(np.float64) if weights is None else np.add.reduceat(weights, starts)
+        products.append((errors, error, error, error))
     if spreads:
-        around = np.add.reduceat(x if weights is None else x * weights, starts)
-        squares = sum_of(x, x, x)
-    return [total, around, squares, errors, moved, along]
+        sums[around] = np.add.reduceat(x if weights is None else x * weights, starts)
+        products.append((squares, x, x, x))
+    for number, left, right, out in products:
+        product = np.multiply(left, right, out=out)
+        if weights is not None:
+            np.multiply(product, weights, out=product)
+        sums[number] = np.add.reduceat(product, starts)
+    return sums
 
 
 _LARGEST: Final = np.float32(255 * 2.0**120)  # the largest number of bfloat16

@@ -346,9 +346,14 @@ def candidates(
     roles: dict[str, Assignment] = {}
     declared: dict[str, Declaration] = {}
     if given is not None:
-        declared = parse(scalar_at(flat.tree, flat.scalars, DECLARED))
-        shapes = {name: array.shape for name, array in zip(flat.names, flat.arrays, strict=True)}
-        roles = assign_roles(shapes, given, {**roles_of(declared), **(known or {})})
+        told = known or {}
+        if (text := scalar_at(flat.tree, flat.scalars, DECLARED)) is not None:
+            declared = parse(text)
+            told = {**roles_of(declared), **told}
+        shapes = {}
+        for name, array in zip(flat.names, flat.arrays, strict=True):
+            shapes[name] = array.shape
+        roles = assign_roles(shapes, given, told)
     found = []
     for name, array in zip(flat.names, flat.arrays, strict=True):
         try:
@@ -390,7 +395,10 @@ def make_plan(
     if parent is not None:
         # No moments belong to copies, and their steps are those of their sources.
         own = [c for i, c in enumerate(arrays) if i not in copies] if copies else arrays
-        policy = policy.settle(own, width, sum(arrays[i].bits.nbytes for i in copies))
+        copied = 0
+        for index in copies:
+            copied += arrays[index].bits.nbytes
+        policy = policy.settle(own, width, copied)
     quantizers, waiting, verdicts = [], [], {}
     frames: list[FramePlan] = []
     open_runs: dict[object, FramePlan] = {}  # runs that more arrays may join
@@ -432,7 +440,8 @@ def make_plan(
                 open_runs[like] = frame
         frame.arrays.append(index)
         frame.size += c.bits.size
-    copies = copies if alone else _changed_copies(copies, arrays, waiting, frames)
+    if copies and not alone:
+        copies = _changed_copies(copies, arrays, waiting, frames)
     hidden = frozenset(waiting)
     return SavePlan(parent, arrays, quantizers, frames, hidden, policy, copies=copies, verdicts=verdicts)
 
@@ -475,10 +484,15 @@ def _copies(arrays: Sequence[Candidate], policy: Policy, alone: bool) -> dict[in
     same way: equal arrays of one role; and roundings without the promise of a bound, which the
     rounding of a lossy number may break. `alone` says that no array has a reference.
     """
-    places = {c.name: index for index, c in enumerate(arrays)} if any(c.source for c in arrays) else {}
-    found = {}
+    places: dict[str, int] = {}
+    copies = []
     for index, c in enumerate(arrays):
-        place = places.get(c.source) if c.source else None
+        places[c.name] = index
+        if c.source:
+            copies.append((index, c, c.source))
+    found = {}
+    for index, c, name in copies:
+        place = places.get(name)
         if place is None:
             continue
         source = arrays[place]

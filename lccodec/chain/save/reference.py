@@ -350,7 +350,7 @@ class ValueReference(Reference):
         names: Sequence[str],
     ) -> dict[str, DecodedArray]:
         """Return the arrays of a step that is committed, in the order of `names`."""
-        return {name: arrays[name] for name in names}
+        return dict(zip(names, map(arrays.__getitem__, names), strict=True))
 
 
 def read_values(empty: Empty, file: OpenCheckpoint) -> dict[str, DecodedArray]:

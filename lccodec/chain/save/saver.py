@@ -26,7 +26,7 @@ from ...frame.encode import Effort
 from ...policy.presets import POLICIES
 from ...policy.record import EXACT_KEY, Record, needed_record, read_record, write_record
 from ...workers.crew import Crew
-from ..progress import OnProgress, no_progress
+from ..caller import OnProgress, no_progress
 from ..read.checkpoint import open_exact
 from ..store.store import OvertakenError, Store, WritableStore, checkpoint_name
 from .encode import plan_manifest
@@ -308,7 +308,9 @@ class Saver:
         self._latest = None  # coding overwrites its arrays, so it must not stay if coding fails
         reference = self._groups.take(base)
         arrays, entries, step = dict({} if reference is None else reference.arrays), [], manifest.step or 0
-        done, total = 0, sum(len(frame.arrays) for frame in plan.frames)
+        done = total = 0
+        for frame in plan.frames:
+            total += len(frame.arrays)
         before = base.latest
         originals = NOTHING if before is None else before.originals or NOTHING
         measurement = Measurement(plan.candidates, save.sampling, plan.losing(), originals)

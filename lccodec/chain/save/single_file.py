@@ -13,10 +13,9 @@ from typing import Any, Final, Literal
 from ...container.checkpoint import CheckpointWriter, open_bytes, to_bytes
 from ...container.manifest import Manifest
 from ...container.piece_table import FrameEntry, hashed
-from ...container.scalars import metadata_strings
 from ...container.source import BytesSource
 from ...container.system import checked_path
-from ...container.tree import Flat, flatten
+from ...container.tree import Flat, flatten, metadata_strings
 from ...entropy.stream_writer import Piece
 from ...errors import ArgumentError, StorageError
 from ...policy.copies import mark_copies
@@ -26,8 +25,7 @@ from ...policy.record import Record, needed_record, write_record
 from ...policy.roles import Assignment, Role, check_roles
 from ...quantizers.lossless import Lossless
 from ...workers.crew import Threads
-from ..bounds import Bounds
-from ..progress import Progress, check_progress, telling
+from ..caller import Bounds, Progress, check_progress, telling
 from ..read.checkpoint import OpenCheckpoint, kept, open_data, open_file
 from ..read.links import check_own
 from ..read.replay import DecodedArray
@@ -289,5 +287,5 @@ def load_file(
     check_progress(progress)
     with kept(open_file(path), Bounds(max_bytes, max_deltas)) as file:
         check_own(file.links[-1].manifest.metadata, path)
-        file.show(progress)
+        file.progress = progress
         return file.state(dtype=dtype)

@@ -203,8 +203,8 @@ class Claim(ABC):
 
         What is held of another one stays: a worker has it, too, and it may come back.
         """
-        key = self._key
-        return any(each.key == key and HOLDS.get(key) is each and each.is_held for each in self._taken)
+        hold = HOLDS.get(self._key)
+        return hold is not None and hold in self._taken and hold.is_held
 
     @contextmanager
     def around_save(self) -> Iterator[None]:
@@ -295,7 +295,9 @@ def _lock_of(path: Path, system: System) -> Hold | None:
                 return None
             try:
                 system.lock(descriptor, False)
-                if _identity(path) == (identity := _identity_of(status := os.fstat(descriptor))):
+                status = os.fstat(descriptor)
+                identity = status.st_dev, status.st_ino
+                if _identity(path) == identity:
                     if status.st_nlink > 1:  # of a file elsewhere, which must stay as it is
                         system.unlink(path)
                         warn(f"{path} was a second name of a file elsewhere, and is made anew")
@@ -365,12 +367,9 @@ def _holder(path: Path) -> str:
 
 def _identity(path: Path) -> _Identity | None:
     try:
-        return _identity_of(path.lstat())
+        status = path.lstat()
     except OSError:
         return None
-
-
-def _identity_of(status: os.stat_result) -> _Identity:
     return status.st_dev, status.st_ino
 
 

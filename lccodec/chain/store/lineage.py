@@ -19,9 +19,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 
 from ...container.manifest import INHERITED
-from ...container.scalars import Json, numbers_of, scalar_value
 from ...container.system import storage_errors
-from ...container.tree import leaves_of
+from ...container.tree import Json, leaves_of, numbers_of, scalar_value
 from ...errors import DataError
 from .store import LockedStore, Store, checkpoint_name
 

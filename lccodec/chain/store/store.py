@@ -19,7 +19,7 @@ from typing import Final, Protocol, Self
 
 from ...arguments import as_integer
 from ...constants import CHECKPOINT_SUFFIX, EXACT_NAME, MAX_STEP, PIN_SUFFIX
-from ...container.checkpoint import CheckpointReader, CheckpointWriter, exact_step, parent_steps, read_root
+from ...container.checkpoint import CheckpointReader, CheckpointWriter, first_steps, read_trailer
 from ...container.folder import is_temporary
 from ...container.source import Source
 from ...container.system import SYSTEM, Place, System
@@ -176,7 +176,7 @@ class Store(ABC):
     def root(self, name: str) -> tuple[bytes, int]:
         """Return the root that a checkpoint file declares, and its bytes. Nothing is verified."""
         with closing(self.source(name)) as source:
-            return read_root(source, self.place(name))
+            return read_trailer(source, self.place(name)).root, source.size
 
     def checkpoints(self) -> dict[int, str]:
         """Return the names of the history's checkpoints, by rising step."""
@@ -189,7 +189,7 @@ class Store(ABC):
         """
         try:
             with closing(self.source(EXACT_NAME)) as source:
-                return exact_step(source)
+                return next(iter(first_steps(source, of_exact=True)), None)
         except LccodecError:
             return None
 
@@ -227,17 +227,18 @@ class Store(ABC):
         because its save was cut short, may be saved again.
         """
         listed = self.snapshot()
-        there, begun = list(listed.steps()), list(running)
-        unfinished = listed.unfinished_step()
-        if unfinished is not None and unfinished not in begun and step_index(step) == unfinished:
-            there = [each for each in there if each != unfinished]  # it may be unreadable by now
+        there, begun, exact = list(listed.checkpoints()), list(running), listed.exact_step()
+        if exact is not None and exact not in there:
+            is_newest = not there or exact > there[-1]
+            if not (is_newest and exact not in begun and step_index(step) == exact):
+                there = sorted([*there, exact])
         return check_next(step, [*there, *begun], self.path)
 
     def parents_of(self, name: str) -> tuple[int, ...]:
         """Return the steps that a checkpoint names as its parents'. Nothing is verified."""
         try:
             with closing(self.source(name)) as source:
-                return parent_steps(source)
+                return first_steps(source, of_exact=False)
         except LccodecError:
             return ()
 

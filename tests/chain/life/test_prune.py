@@ -30,7 +30,7 @@ from lccodec.chain.store.store import checkpoint_name
 from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.checkpoint import CheckpointReader
 from lccodec.container.folder import Folder
-from lccodec.container.scalars import numbers_of
+from lccodec.container.tree import numbers_of
 
 from ...support.chains import HistoryChain
 from ...support.crashes import broken

@@ -21,6 +21,7 @@ from lccodec.chain.read.rows import Span, decode_span, replay_rows
 from lccodec.chain.save.hindsight import StepBetween
 from lccodec.container.manifest import COPY_TYPES
 from lccodec.container.piece_table import FramePart, PieceTable, hashed
+from lccodec.frame.header import FrameHeader
 from lccodec.parallel import PIECE
 
 from ...support.links import FakeLink
@@ -47,14 +48,16 @@ def _small_blocks() -> Iterator[None]:
 class Pieced(FakeLink):
     """A link in memory whose frames have tables of pieces."""
 
-    def part(self, number: int, start: int, stop: int) -> FramePart | None:  # type: ignore[override]
+    def part(  # type: ignore[override]
+        self, number: int, header: FrameHeader, start: int, stop: int
+    ) -> FramePart | None:
         frame = self.frames[number]
         table = table_of(frame)
         if not table:
             return None
         pieces = PieceTable.parse(table, len(frame), self.place)
         read = lambda at, size: frame[at : at + size]  # noqa: E731
-        return pieces.part(read, self.header(number), start, stop, self.place)
+        return pieces.part(read, header, start, stop, self.place)
 
 
 @cache

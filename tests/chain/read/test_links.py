@@ -132,7 +132,7 @@ def test_a_link_knows_the_frames_of_arrays(links: list[Link]) -> None:
             assert number is None or index in link.members[number]
         for number in range(len(link.manifest.frames)):
             header = link.header(number)
-            assert header == parse_header(bytes(link.frame(number)[:]), "whole")
+            assert header == parse_header(bytes(link.reader.frame(number)[:]), "whole")
             assert link.header(number) is header
 
 
