@@ -506,7 +506,8 @@ class Chain(Shown):
         exact: bool,
     ) -> SaveRequest:
         """Return what a save is given, checked; a chain that is empty goes on from its mirror."""
-        metadata = with_metrics(metadata, metrics)
+        if metrics is not None:
+            metadata = with_metrics(metadata, metrics)
         if not isinstance(exact, bool):
             raise ArgumentError(f"exact must be True or False; got {exact!r}")
         if exact and only is not None:
@@ -632,16 +633,13 @@ class Chain(Shown):
                     file.verify()
                 return as_framework(self.adapter, file.state(keys, dtype), file.metadata(), keys)
 
-        def whole(each: int | None) -> Any:
-            return self._whole(partial(read, each))
-
         def before() -> list[int]:
             return steps_until(self.steps, None if step is None else step_index(step))
 
         if fallback and (steps := before()):
-            return newest_whole(self.directory, steps, whole)
+            return newest_whole(self.directory, steps, partial(self._whole, read))
         with advice(before, "restore(fallback=True) returns the newest step before it that is whole"):
-            return whole(step)
+            return self._whole(read, step)
 
     def restore_iter(
         self,
@@ -680,7 +678,7 @@ class Chain(Shown):
         resumes = step is None and keys is None
         bounds = Bounds(max_bytes, max_deltas)
 
-        def opened(store: Store, strict: bool) -> OpenCheckpoint:
+        def opened(step: int | None, store: Store, strict: bool) -> OpenCheckpoint:
             file = kept(self._open(step, exact, progress, store, resumes=resumes, strict=strict), bounds)
             if strict:  # what is read later must not fail
                 try:
@@ -691,13 +689,14 @@ class Chain(Shown):
                     raise
             return file
 
-        return Arrivals(self._whole(opened), keys, self._bits if dtype is None else dtype, self.adapter)
+        file = self._whole(opened, step)
+        return Arrivals(file, keys, self._bits if dtype is None else dtype, self.adapter)
 
-    def _whole(self, read: Callable[[Store, bool], Found]) -> Found:
-        """Return what a function reads; it is told whether everything must be whole there."""
+    def _whole(self, read: Callable[[int | None, Store, bool], Found], step: int | None) -> Found:
+        """Return what a function reads of a step; it is told whether all must be whole there."""
         if not self._mirrors.acts:
-            return read(self._store, False)
-        return read_whole(self._view, read, self._mirrors.to_read)
+            return read(step, self._store, False)
+        return read_whole(self._view, partial(read, step), self._mirrors.to_read)
 
     def _open(  # what, and from where
         self,

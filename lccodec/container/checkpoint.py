@@ -91,11 +91,6 @@ class Trailer:
     minor: int = FORMAT_MINOR
 
     @property
-    def manifest_offset(self) -> int:
-        """First byte of the manifest."""
-        return PAYLOAD_OFFSET + self.payload_length
-
-    @property
     def spans(self) -> list[int]:
         """Offset and length of payload and manifest, and the length of the whole file."""
         payload, manifest = self.payload_length, self.manifest_length
@@ -149,7 +144,7 @@ def sound_root(source: Source) -> bytes | None:
     if magic != TRAILER_MAGIC or spans != trailer.spans or spans[4] != source.size:
         return None
     digest, end = sha256(source.read(0, PAYLOAD_OFFSET)), source.size - ROOT_SIZE
-    for start in range(trailer.manifest_offset, end, _PIECE_BYTES):
+    for start in range(spans[2], end, _PIECE_BYTES):
         digest.update(source.read(start, min(_PIECE_BYTES, end - start)))
     return root if digest.digest() == root else None
 
@@ -194,12 +189,13 @@ def skeleton(trailer: Trailer) -> bytes:
     >>> len(skeleton(Trailer(payload_length=10**12, manifest_length=500)))
     445
     """
+    payload, size, manifest, manifest_size, _ = trailer.spans
     values = {
-        "payload_size": trailer.payload_length,
-        "payload_address": PAYLOAD_OFFSET if trailer.payload_length else _UNDEFINED_ADDRESS,
-        "manifest_size": trailer.manifest_length,
-        "manifest_address": trailer.manifest_offset,
-        "end": trailer.manifest_offset + trailer.manifest_length,
+        "payload_size": size,
+        "payload_address": payload if size else _UNDEFINED_ADDRESS,
+        "manifest_size": manifest_size,
+        "manifest_address": manifest,
+        "end": manifest + manifest_size,
     }
     made, start = bytearray(), 0
     for item in _HEAD.split():
@@ -270,7 +266,8 @@ class CheckpointReader(AbstractContextManager["CheckpointReader"]):
         trailer = self.trailer = read_trailer(source, self.name)
         self.root = trailer.root
         head = source.read(0, PAYLOAD_OFFSET)
-        tail = source.read(trailer.manifest_offset, trailer.manifest_length + TRAILER_SIZE)
+        _, declared, start, size, _ = trailer.spans
+        tail = source.read(start, size + TRAILER_SIZE)
         if root_of(head, tail[:-ROOT_SIZE]) != trailer.root:
             raise ChecksumError("LCC-TRL-05", self.name, "the bytes around the payload do not match the root")
         where = f"{self.name}: manifest"
@@ -280,8 +277,7 @@ class CheckpointReader(AbstractContextManager["CheckpointReader"]):
         self._offsets = [PAYLOAD_OFFSET]  # of each frame, and the end of the last
         for entry in manifest.frames:
             self._offsets.append(self._offsets[-1] + entry.length + entry.table)
-        length, declared = self._offsets[-1] - PAYLOAD_OFFSET, trailer.payload_length
-        if length != declared:
+        if (length := self._offsets[-1] - PAYLOAD_OFFSET) != declared:
             message = f"{length} bytes of frames in a payload of {declared} bytes"
             raise FormatError("LCC-MAN-05", f"{where}: frames", message)
         source.opened(self.root, self._is_covered)
@@ -382,11 +378,11 @@ class CheckpointReader(AbstractContextManager["CheckpointReader"]):
         """
         view, at, end = memoryview(data), start, start + len(data)
         if start == 0 and end == self.file_size:
-            trailer = self.trailer
-            tail = data[trailer.manifest_offset : -ROOT_SIZE]
+            manifest = self.trailer.spans[2]
+            tail = data[manifest:-ROOT_SIZE]
             if root_of(data[:PAYLOAD_OFFSET], tail) != self.root:
                 raise ChecksumError("LCC-TRL-05", self.name, "the bytes around the payload do not match")
-            at, end = PAYLOAD_OFFSET, trailer.manifest_offset
+            at, end = PAYLOAD_OFFSET, manifest
         if not PAYLOAD_OFFSET <= at <= end <= self._offsets[-1]:
             return False
         while at < end:
@@ -534,9 +530,8 @@ def first_steps(source: Source, *, of_exact: bool) -> tuple[int, ...]:
     manifest do: the step of a damaged file is known, so that it is opened and its error told.
     """
     size = min(source.size, TRAILER_SIZE)
-    trailer = parse_trailer(source.read(source.size - size, size), "")
-    start = source.read(trailer.manifest_offset, min(trailer.manifest_length, _START_BYTES))
-    match = (_EXACT if of_exact else _PARENTS).match(start)
+    _, _, start, length, _ = parse_trailer(source.read(source.size - size, size), "").spans
+    match = (_EXACT if of_exact else _PARENTS).match(source.read(start, min(length, _START_BYTES)))
     return () if match is None else tuple(map(int, filter(None, match.groups())))
 
 

@@ -357,10 +357,11 @@ class WholeFile:
         if not sync:
             return
         with storage_errors("committed, but durability unknown: cannot sync the directory of", self.path):
-            if self._folder is None:
-                sync_directory(self.path.parent, self._system)
-            else:
+            if self._folder is not None:
                 self._folder.sync()
+                return
+            with Folder(self.path.parent, self._system) as folder:
+                folder.sync()
 
     def revoke(self) -> None:
         """Let a file that this thread writes not get its name: a commit before that fails."""

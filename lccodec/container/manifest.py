@@ -519,9 +519,8 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         message = "not true in a keyframe or the root of an exact file, or no step"
         raise FormatError("LCC-EXA-02", f"{where}: exact", message)
     scalars = document.get("scalars", [])
-    if scalars == [] and "scalars" in document:
+    if "scalars" in document and not parse_scalars(scalars, f"{where}: scalars"):
         raise FormatError("LCC-MAN-11", f"{where}: scalars", "empty, and should be left out")
-    parse_scalars(scalars, f"{where}: scalars")
     frames = _parse_frames(document["frames"], f"{where}: frames")
     arrays = _parse_arrays(document["arrays"], len(frames), parent is not None, f"{where}: arrays")
     copies = parse_copies(document, arrays, f"{where}: copies")

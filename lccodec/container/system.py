@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias, TypeGuard
+from typing import Any, Final, TypeAlias, TypeGuard
 
 from ..errors import ArgumentError, StorageError
 
@@ -85,17 +85,24 @@ def _seek_and_write(fd: int, data: memoryview, offset: int) -> int:
 #: Writes at a place of a file; several threads may do so.
 _write_at: Final[Callable[[int, memoryview, int], int]] = getattr(os, "pwrite", _seek_and_write)
 
+#: Returns the names in a directory, by its path or its descriptor.
+_listdir: Final[Callable[[Any], list[str]]] = os.listdir
+
+#: Sets the permissions of an open file, on systems that can.
+_set_mode: Final[Callable[[int, int], object]] = getattr(os, "fchmod", lambda *_: None)
+
 
 class System:
     """The calls to the operating system for writing. Tests replace them by a faulty system."""
 
     write = staticmethod(os.write)
     write_at = staticmethod(_write_at)
+    set_mode = staticmethod(_set_mode)
     truncate = staticmethod(os.ftruncate)
     fsync = staticmethod(os.fsync)
     close = staticmethod(os.close)
     exists = staticmethod(os.path.lexists)
-    listdir = staticmethod(os.listdir)  # by the path or the descriptor of a directory
+    listdir = staticmethod(_listdir)
 
     @staticmethod
     def open(path: StrPath, flags: int, mode: int = 0o777) -> int:
@@ -140,12 +147,6 @@ class System:
             return stat.S_IMODE(Path(path).stat().st_mode)
         except FileNotFoundError:
             return None
-
-    @staticmethod
-    def set_mode(fd: int, mode: int) -> None:
-        """Set the permissions of an open file, on systems that can."""
-        if hasattr(os, "fchmod"):
-            os.fchmod(fd, mode)
 
     @staticmethod
     def start_flush(fd: int, offset: int, size: int) -> None:

@@ -175,9 +175,7 @@ def metadata_strings(metadata: Mapping[str, Any] | None) -> dict[str, str]:
     return strings
 
 
-def with_metrics(
-    metadata: Mapping[str, Any] | None, metrics: Mapping[str, Any] | None
-) -> Mapping[str, Any] | None:
+def with_metrics(metadata: Mapping[str, Any] | None, metrics: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return metadata with metrics added: numbers, or what has one as its ``item()``.
 
     Raises ``ArgumentError`` for a metric that is no number, or is named in the metadata too.
@@ -188,8 +186,6 @@ def with_metrics(
     >>> with_metrics({"run": "first"}, {"loss": np.float32(0.25)})
     {'run': 'first', 'loss': 0.25}
     """
-    if metrics is None:
-        return metadata
     if not isinstance(metrics, Mapping):
         raise ArgumentError(f"metrics must be a mapping from names to numbers; got {type(metrics).__name__}")
     plain = {}
@@ -247,8 +243,17 @@ _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separato
 
 def parse_json(data: bytes, where: str) -> Json:
     """Parse JSON that is written in the only way `dump_json` writes it (LCC-MAN-01)."""
-    if _is_too_deep(data):  # the standard library's parser is recursive
-        raise LimitError("LCC-LIM-05", where, f"nested deeper than {MAX_NESTING + 1}")
+    # The standard library's parser is recursive. In most manifests all brackets are too few to nest
+    # too deep, with those in strings.
+    brackets, deepest = data.translate(_CURLY_TO_SQUARE, delete=_NOT_BRACKETS), MAX_NESTING + 1
+    if len(brackets) >= deepest:
+        brackets = _JSON_STRING.sub(b"", data).translate(_CURLY_TO_SQUARE, delete=_NOT_BRACKETS)
+        for _ in range(deepest):  # each round removes the innermost pairs
+            if b"[]" not in brackets:
+                break
+            brackets = brackets.replace(b"[]", b"")
+        if b"[]" in brackets or len(brackets) > deepest:  # or too many are left open
+            raise LimitError("LCC-LIM-05", where, f"nested deeper than {deepest}")
 
     def integer(digits: str) -> int:
         if len(digits.lstrip("-")) > MAX_INTEGER_DIGITS:
@@ -269,20 +274,6 @@ def parse_json(data: bytes, where: str) -> Json:
         place = first_difference(canonical, data)
         raise FormatError("LCC-MAN-01", f"{where}: byte {place}", "not in canonical form")
     return document
-
-
-def _is_too_deep(data: bytes) -> bool:
-    """Return whether JSON nests deeper than LCC-LIM-05 allows, or leaves too many brackets open."""
-    brackets = data.translate(_CURLY_TO_SQUARE, delete=_NOT_BRACKETS)
-    if len(brackets) <= MAX_NESTING:  # as in most manifests, with those in strings
-        return False
-    brackets = _JSON_STRING.sub(b"", data).translate(_CURLY_TO_SQUARE, delete=_NOT_BRACKETS)
-    deepest = MAX_NESTING + 1
-    for _ in range(deepest):  # each round removes the innermost pairs
-        if b"[]" not in brackets:
-            break
-        brackets = brackets.replace(b"[]", b"")
-    return b"[]" in brackets or len(brackets) > deepest
 
 
 def dump_json(document: Json) -> bytes:

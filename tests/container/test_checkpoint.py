@@ -147,7 +147,7 @@ def test_the_library_writes_the_same_bytes(payload_size: int, manifest_size: int
     trailer = Trailer(payload_size, manifest_size)
     assert written(payload_size, manifest_size) == (
         skeleton(trailer),
-        trailer.manifest_offset + manifest_size,
+        trailer.spans[2] + manifest_size,
     )
 
 
@@ -163,7 +163,7 @@ def test_the_library_reads_both_datasets(tmp_path: Path, payload_size: int, mani
         assert dict(file.attrs) == {"about": ABOUT}
         for name, expected, offset in (
             (PAYLOAD_DATASET, payload, PAYLOAD_OFFSET if payload_size else None),
-            (MANIFEST_DATASET, manifest, trailer.manifest_offset),
+            (MANIFEST_DATASET, manifest, trailer.spans[2]),
         ):
             dataset = file[name]
             assert (dataset.dtype.str, dataset.shape) == ("|u1", (len(expected),))

@@ -71,6 +71,8 @@ _MAX_NAMES_SHOWN: Final = 3
 class Together:
     """A state that was put together from many files, with the face of an open checkpoint."""
 
+    progress: Progress = False  # nobody is told of it: all is read
+
     def __init__(
         self, state: Any, metadata: dict[str, str], info: CheckpointInfo, roles: Mapping[str, Assignment]
     ) -> None:
@@ -83,7 +85,7 @@ class Together:
     def _do_nothing(self, *_: object) -> None:
         """Do nothing: all is read, its checksums were compared, and all files are closed."""
 
-    __exit__ = close = show = verify = _do_nothing
+    __exit__ = close = verify = _do_nothing
 
     def keys(self) -> list[str]:
         """Return the names of the arrays."""

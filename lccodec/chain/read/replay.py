@@ -50,6 +50,7 @@ from .links import (
     Form,
     Link,
     array_place,
+    check_inherited,
     check_references,
     copied_type,
     fold,
@@ -144,8 +145,10 @@ def needed(
             members = member_names(link, number)
             found.append((number, len(wanted) > 1 or not newer.issuperset(members)))
             newer.update(members)
-            # A run is decoded whole, with all of its references.
-            needed.update(dict.fromkeys(reference_names(link, number)))
+            if link.header(number).relative:  # a run is decoded whole, with all of its references
+                for name in members:
+                    check_inherited(link, name)
+                    needed[name] = None
         frames[id(link)], references[id(link)], copied[id(link)] = found[::-1], list(needed), copies
         for above in link.parents:
             names[id(above)].update(dict.fromkeys(filter(above.names.__contains__, needed)))

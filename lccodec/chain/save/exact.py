@@ -39,7 +39,7 @@ from ...policy.copies import mark_copies, mark_equal
 from ...policy.policy import Candidate
 from ...policy.presets import POLICIES
 from ..caller import UNBOUNDED, Bounds
-from ..read.checkpoint import ExactFile, kept, open_exact, open_name
+from ..read.checkpoint import ExactFile, OpenCheckpoint, kept, open_exact, open_name
 from ..store.directory import check_exact, link_problem
 from ..store.lineage import Lineage
 from ..store.store import OvertakenError, Store, WritableStore, checkpoint_name
@@ -159,7 +159,7 @@ def lay_out(
     arrays: Sequence[Candidate],
     flat: Flat,
     checkpoint: Manifest,
-    before: ExactFile | None = None,
+    before: OpenCheckpoint | None = None,
     equal: bool = True,
 ) -> tuple[list[RawFrame], Manifest]:
     """Return the frames of an exact file, and its manifest without their entries.
@@ -208,7 +208,7 @@ def commit_exact(
     return ExactRoot(root, writer.size)
 
 
-def _values_of(before: ExactFile, turn: threading.Lock, names: Sequence[str]) -> list[Array]:
+def _values_of(before: OpenCheckpoint, turn: threading.Lock, names: Sequence[str]) -> list[Array]:
     """Return the components of arrays in the exact file of the parent. Any thread may ask."""
     with turn:
         places = [before.links[-1].names[name] for name in names]

@@ -816,42 +816,35 @@ def _sums(
 _LARGEST: Final = np.float32(255 * 2.0**120)  # the largest number of bfloat16
 
 
+@np.errstate(all="ignore")
 def rounded_figures(since: int | None, numbers: Mapping[str, Array]) -> StoredFigures | None:
     """Return figures from float64 numbers by array, NaN where they are not known.
 
     Figures that know nothing are left out. So is how values lie that a restore returns as they
     were: that can be measured any time. The result is ``None`` if nothing is left.
     """
-    errors = numbers.get("error")
-    lost = slice(0) if errors is None or not (errors > 0).any() else have_lost(_rounded(errors))
-    known = {}
-    for name in FIGURES:
-        own = numbers.get(name)
-        if own is not None and name in OF_LOST:
-            own = own[lost]
-        if own is not None and not np.isnan(own).all():
-            known[name] = own.reshape(-1)
-    if not known:
-        return None
+    names = list(filter(numbers.__contains__, FIGURES))
     # All are rounded together: a checkpoint has ten figures, most of a few numbers.
-    data = stored_bytes(_rounded(np.concatenate(list(known.values()))))
-    stored, stop = {}, 0
-    for name, own in known.items():
-        start, stop = stop, stop + 2 * own.size
-        stored[name] = data[start:stop]
-    return StoredFigures(None if OF_MOVEMENT.isdisjoint(known) else since, stored)
-
-
-@np.errstate(all="ignore")
-def _rounded(numbers: Array) -> Array:
-    """Return numbers as bfloat16 patterns."""
-    single = numbers.astype(np.float32)
+    single = np.concatenate(list(map(np.ravel, map(numbers.__getitem__, names))), dtype=np.float32)
     np.minimum(single, _LARGEST, out=single)
     np.maximum(single, -_LARGEST, out=single)
     patterns = narrow(single)
     patterns[np.isnan(single)] = UNKNOWN_PATTERN
     patterns[patterns == NEGATIVE_ZERO] = 0  # also what was too small for a number below 0
-    return patterns
+    stored: dict[str, bytes] = {}
+    stop, lost = 0, np.zeros(0, bool)
+    for name in names:
+        start, stop = stop, stop + numbers[name].size
+        own = patterns[start:stop].reshape(numbers[name].shape)
+        if name in OF_LOST:
+            own = own[lost] if lost.any() else own[:0]
+        elif name == "error":
+            lost = have_lost(own)
+        if (own != UNKNOWN_PATTERN).any():
+            stored[name] = stored_bytes(own.reshape(-1))
+    if not stored:
+        return None
+    return StoredFigures(None if OF_MOVEMENT.isdisjoint(stored) else since, stored)
 
 
 def add_past(arrays: Sequence[Candidate], sampling: Sampling, before: Samples) -> None:

@@ -246,25 +246,6 @@ class Saver:
             save = self._prepare(self._store.snapshot(), state, self._settings.record)
         return replace(save.plan, group=self._groups.fate(save.base), settles=bool(self._every.end))
 
-    def _base(
-        self, listed: Store, adds: bool, record: Record, mended: Callable[[], Store | None]
-    ) -> DeltaBase:
-        """Return what the next save is coded against; `adds` says whether it is of some arrays.
-
-        `mended` is as for `find_latest`.
-        """
-        steps, read = list(listed.checkpoints()), self._reference.read
-        if not adds:
-            latest = find_latest(self._latest, listed, steps, read, mended)
-            self._latest = latest or self._latest
-            return self._groups.base(latest, record.policy, self._settings.closes)
-        parent = self._latest = find_parent(self._latest, listed, steps, read, mended)
-        base, every = self._groups.base(parent, record.policy), self._every.keyframe
-        if base.is_keyframe and parent.deltas < DEFERRED * every:  # it waits for a save of all arrays
-            renewed = parent.deltas % every == 0
-            base = replace(base, is_keyframe=False, is_end=False, is_renewed=renewed)
-        return base
-
     def _prepare(
         self,
         listed: Store,
@@ -273,10 +254,20 @@ class Saver:
         mended: Callable[[], Store | None] = lambda: None,
     ) -> _Prepared:
         """Return what a save would write; `mended` is as for `find_latest`."""
-        base = self._base(listed, state.is_selection, record, mended)
-        reference, settings = base.reference, self._settings
-        if base.latest is not None and state.is_selection:
-            state = inherit(state.flat, state.metadata, state.known, base.latest)
+        settings, every = self._settings, self._every.keyframe
+        known_files = self._latest, listed, list(listed.checkpoints()), self._reference.read, mended
+        if not state.is_selection:
+            latest = find_latest(*known_files)
+            self._latest = latest or self._latest
+            base = self._groups.base(latest, record.policy, settings.closes)
+        else:
+            latest = self._latest = find_parent(*known_files)
+            base = self._groups.base(latest, record.policy)
+            if base.is_keyframe and latest.deltas < DEFERRED * every:  # it waits for a save of all arrays
+                renewed = latest.deltas % every == 0
+                base = replace(base, is_keyframe=False, is_end=False, is_renewed=renewed)
+            state = inherit(state.flat, state.metadata, state.known, latest)
+        reference = base.reference
         parents = {} if reference is None else reference.arrays
         compared = candidates(state.flat, parents, record.roles, state.known)
         for c in compared:
