@@ -11,7 +11,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..byteorder import read_numbers
 from ..constants import (
     MAX_CLASSES,
     MAX_LEVEL,
@@ -29,7 +28,7 @@ from ..constants import (
     STREAM_SPLIT,
 )
 from ..cursor import Cursor
-from ..element_types import Array
+from ..element_types import Array, read_numbers
 from ..errors import ChecksumError, DataError, FormatError, LimitError, UnsupportedError
 from ..loops import kernel
 from ..parallel import PIECE, slices

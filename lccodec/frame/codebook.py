@@ -19,10 +19,9 @@ from typing import Final
 
 import numpy as np
 
-from ..byteorder import read_numbers, stored_bytes
 from ..cursor import Cursor
 from ..element_table import ElementType
-from ..element_types import Array, ordered_steps, unwork, work
+from ..element_types import Array, ordered_steps, read_numbers, stored_bytes, unwork, work
 from ..entropy.runs import Gathered, Packed, Sparse, as_sparse, dense, group_symbols
 from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_run

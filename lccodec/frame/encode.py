@@ -18,7 +18,6 @@ from io import BytesIO
 from typing import Final, Literal, TypeAlias, get_args
 
 from ..arguments import check_choice
-from ..byteorder import stored_bytes, stored_view
 from ..constants import (
     MAX_EXPANSION,
     MAX_SMOOTH_COMPONENTS,
@@ -28,7 +27,7 @@ from ..constants import (
     METHOD_SMOOTH,
 )
 from ..element_table import ElementType
-from ..element_types import Array, components
+from ..element_types import Array, components, stored_bytes, stored_view
 from ..entropy.classes import row_length
 from ..entropy.stream_writer import Piece
 from ..loops.sums import crc32

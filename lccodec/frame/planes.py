@@ -19,9 +19,8 @@ import numpy as np
 from ..constants import STREAM_HUFFMAN, STREAM_PACKED, STREAM_RAW
 from ..cursor import Cursor
 from ..element_table import ElementType
-from ..element_types import Array
+from ..element_types import Array, unzigzag, zigzag
 from ..entropy.lockstep import Reading, finish
-from ..entropy.numbers import unzigzag, zigzag
 from ..entropy.runs import Form, Sparse, as_sparse, dense
 from ..entropy.split import References, find_small
 from ..entropy.stream_reader import reading

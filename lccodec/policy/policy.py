@@ -77,7 +77,7 @@ class Candidate:
     inherited: bool = False  # whether the save leaves it out: it is its reference, bit for bit
     changed: float | None = None  # most of it that differs from the reference; if hashes say so
     declared: Declaration | None = None  # what its file says of it
-    step: float | None = None  # of a copy of a weight (`lccodec.policy.followers`)
+    step: float | None = None  # of a copy of a weight (`lccodec.policy.values`)
 
     @property
     def elements(self) -> int:

@@ -19,9 +19,9 @@ from lccodec.chain.store.store import Store, WritableStore, checkpoint_name
 from lccodec.container.manifest import Parent
 from lccodec.container.scalars import Json
 from lccodec.container.tree import flatten
-from lccodec.policy.copies import mark_copies
 from lccodec.policy.record import Record, needed_record, write_record
 from lccodec.policy.roles import Assignment
+from lccodec.policy.values import mark_copies
 from lccodec.workers.crew import Threads
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.entropy import huffman
-from lccodec.entropy.huffman import PackageMerge, canonical_codes, choose_lengths, entropy_bits
+from lccodec.entropy import lanes
+from lccodec.entropy.lanes import PackageMerge, canonical_codes, choose_lengths, entropy_bits
 from lccodec.loops.search import histogram
 
 from ..support.oracle import order0_entropy_bits
@@ -81,15 +81,15 @@ def test_canonical_codes_rise_with_length_then_symbol() -> None:
 @given(counts_of(st.integers(0, 3) | st.integers(0, 10**9)))
 def test_both_forms_choose_the_same_lengths(counts: list[int]) -> None:
     weights = padded(counts)
-    expected = huffman._choose_lengths(weights)
-    for form in (huffman._choose_lengths_loop, choose_lengths):
+    expected = lanes._choose_lengths(weights)
+    for form in (lanes._choose_lengths_loop, choose_lengths):
         np.testing.assert_array_equal(form(weights), expected)
 
 
 def test_both_forms_choose_longer_codes_where_they_save_enough() -> None:
     weights = padded([int(1.7**place) for place in range(30)])
     assert int(choose_lengths(weights).max()) == 15
-    np.testing.assert_array_equal(huffman._choose_lengths_loop(weights), choose_lengths(weights))
+    np.testing.assert_array_equal(lanes._choose_lengths_loop(weights), choose_lengths(weights))
 
 
 @pytest.mark.parametrize("alphabet", [1, 2, 7, 256])

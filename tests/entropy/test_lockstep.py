@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from lccodec.cursor import Cursor
 from lccodec.entropy import lanes
-from lccodec.entropy.huffman import choose_lengths
-from lccodec.entropy.lanes import LaneRun, encode, read_run
+from lccodec.entropy.lanes import LaneRun, choose_lengths, encode, read_run
 from lccodec.entropy.lockstep import Reading, decode_runs, finish, side_by_side, symbols_of
 from lccodec.entropy.runs import dense
 from lccodec.entropy.stream_reader import reading

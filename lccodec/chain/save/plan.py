@@ -41,11 +41,10 @@ from ...parallel import stretches
 from ...policy.advice import advised_roles, known_to_harm
 from ...policy.again import kept_between
 from ...policy.centered import CenteredMean, centered
-from ...policy.copies import changed_share, is_equal
 from ...policy.declared import DECLARED, obeying, parse, roles_of
-from ...policy.followers import following
 from ...policy.policy import Candidate, Declaration, Policy
 from ...policy.roles import Assignment, Role, assign_roles
+from ...policy.values import changed_share, following, is_equal
 from ...quantizers.base import Quantizer, guarantee_of
 from ...quantizers.guarantee import Guarantee, has_negative, zero
 from ...quantizers.lossless import Lossless
