@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from .element_table import ELEMENT_TYPES, ElementType
 from .errors import ArgumentError
+from .parallel import slices
 
 Array = npt.NDArray[Any]
 
@@ -218,6 +219,31 @@ def rounded_copy(bits: Array, kind: ElementType, out: Array) -> None:
     if nan.any():  # machines differ in the bits of a NaN
         own = bits[nan]
         out[nan] = (own >> 16 & 0x8000 | 0x7E00 | own >> 13 & 0x3FF).astype(np.uint16)
+
+
+def negative(bits: Array, kind: ElementType) -> Array:
+    """Return which floating point components are numbers below 0."""
+    sign = 1 << (8 * kind.size - 1)
+    infinity = sign - (1 << kind.mantissa)
+    # The patterns of the negative numbers become 0, 1, 2, and so on, below infinity's pattern. All
+    # other patterns become larger ones.
+    below: Array = bits - kind.bits.type(sign + 1) < kind.bits.type(infinity)
+    return below
+
+
+def zero(bits: Array) -> Array:
+    """Return which floating point components are 0.0 or -0.0."""
+    found: Array = bits << 1 == 0
+    return found
+
+
+def has_negative(bits: Array, kind: ElementType) -> bool:
+    """Return whether an array has a number below 0; most arrays have one in their first piece."""
+    found = False
+    for part in slices(bits.size):
+        if found := bool(negative(bits[part], kind).any()):
+            break
+    return found
 
 
 def to_ordered(bits: Array) -> Array:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -72,46 +73,40 @@ def _reversed_numbers(bits: int) -> Array:
 REVERSED: Final = _reversed_numbers(MAX_CODE_BITS)
 
 
-class PackageMerge:
-    """The lists of package-merge for `counts` (int64), two or more of them positive.
+def package_merge(counts: Array, limits: Iterable[int]) -> Iterator[Array]:
+    """Yield the code lengths (uint8) of least total size, for each of some limits, which rise.
 
-    A limit uses one list for each bit.
+    `counts` are int64, two or more of them positive. A limit needs a list of package-merge for each
+    of its bits, so a larger one begins where the one before has ended.
     """
-
-    def __init__(self, counts: Array) -> None:
-        symbols = np.flatnonzero(counts)
-        self._order = symbols[np.argsort(counts[symbols], kind="stable")]
-        self._leaves = counts[self._order].astype(np.int64)
-        self._items = self._leaves
-        self._flags = [np.ones(self._leaves.size, bool)]  # for each list, which items are leaves
-        self._settled = False  # whether all lists from here on are the same
-        self._alphabet = counts.size
-
-    def lengths(self, limit: int) -> Array:
-        """Return the code lengths (uint8) of least total size with at most `limit` bits."""
-        while len(self._flags) < limit:
-            if self._settled:
-                self._flags.append(self._flags[-1])
+    symbols = np.flatnonzero(counts)
+    order = symbols[np.argsort(counts[symbols], kind="stable")]
+    leaves = counts[order].astype(np.int64)
+    items, settled = leaves, False  # settled: all lists from here on are the same
+    lists = [np.ones(leaves.size, bool)]  # which items of each list are leaves
+    for limit in limits:
+        while len(lists) < limit:
+            if settled:
+                lists.append(lists[-1])
                 continue
             # The next list: pairs of the last list's items (packages), merged with the leaves.
-            paired = self._items[: self._items.size & ~1]
-            merged = np.concatenate([self._leaves, paired[0::2] + paired[1::2]])
+            paired = items[: items.size & ~1]
+            merged = np.concatenate([leaves, paired[0::2] + paired[1::2]])
             by_weight = np.argsort(merged, kind="stable")
-            items = merged.take(by_weight)
-            self._settled = items.size == self._items.size and bool((items == self._items).all())
-            self._items = items
-            self._flags.append(by_weight < self._leaves.size)
+            before, items = items, merged.take(by_weight)
+            settled = items.size == before.size and bool((items == before).all())
+            lists.append(by_weight < leaves.size)
         # Walk back through the lists. Each chosen leaf adds a bit to its symbol; these leaves are
         # the smallest, so they are a prefix. Each chosen package is two items of the list before.
-        bits = np.zeros(self._leaves.size, np.int64)
-        chosen = 2 * self._leaves.size - 2
-        for flags in reversed(self._flags[:limit]):
+        bits = np.zeros(leaves.size, np.int64)
+        chosen = 2 * leaves.size - 2
+        for flags in reversed(lists):
             taken = int(np.count_nonzero(flags[:chosen]))
             bits[:taken] += 1
             chosen = 2 * (chosen - taken)
-        lengths = np.zeros(self._alphabet, np.uint8)
-        lengths[self._order] = bits
-        return lengths
+        lengths = np.zeros(counts.size, np.uint8)
+        lengths[order] = bits
+        yield lengths
 
 
 def _choose_lengths(counts: Array) -> Array:
@@ -119,11 +114,11 @@ def _choose_lengths(counts: Array) -> Array:
 
     `counts` are int64, two or more of them positive.
     """
-    lists = PackageMerge(counts)
-    lengths = lists.lengths(PREFERRED_CODE_BITS)
+    limited = package_merge(counts, (PREFERRED_CODE_BITS, MAX_CODE_BITS))
+    lengths = next(limited)
     if int(lengths.max()) < PREFERRED_CODE_BITS:
         return lengths
-    free = lists.lengths(MAX_CODE_BITS)
+    free = next(limited)
     saved = int(counts @ lengths) - int(counts @ free)
     return free if saved * _MIN_SAVED_RATIO > int(counts @ free) else lengths
 
@@ -386,8 +381,7 @@ def _write_lanes(data: Array, codes: Array, lengths: Array, lanes: int, stored: 
     sizes = (position.view(np.int64) - start - filled * int(lengths[filler]) + 7) >> 3
     start >>= 3
     memory, ends = stored_view(store).data, start + sizes
-    parts = [memory[begin:end] for begin, end in zip(start.tolist(), ends.tolist(), strict=True)]
-    written = b"".join(parts)
+    written = b"".join(map(memory.__getitem__, map(slice, start.tolist(), ends.tolist())))
     stored[: len(written)] = np.frombuffer(written, np.uint8)
     return sizes
 

@@ -34,7 +34,7 @@ from ..loops import kernel
 from ..parallel import PIECE, slices
 from .classes import Classes
 from .lanes import LaneRun, read_run
-from .lockstep import Reading, Symbols, finish, symbols_of
+from .lockstep import Reading, Symbols, finish
 from .runs import (
     DENSE_RATIO,
     Form,
@@ -82,7 +82,9 @@ def reading(
     if mode == STREAM_HUFFMAN:
         if count == 0:
             raise FormatError("LCC-STR-02", cursor.where, "a Huffman run has no symbols")
-        (symbols,) = yield from symbols_of(read_run(cursor, count))
+        (symbols,) = yield [read_run(cursor, count)]
+        if isinstance(symbols, DataError):
+            raise symbols
         return symbols
     if mode == STREAM_PACKED:
         return (yield from _read_packed(cursor, count, depth))

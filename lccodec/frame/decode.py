@@ -31,7 +31,6 @@ from ..parallel import batches
 from . import planes, smooth
 from .codebook import Codebook, read_block, read_codebook
 from .content import SUM_MASK, array_sum, part_of, reference_components, sum_change_of
-from .encode import padding
 from .header import TAIL, FrameHeader, parse_header
 from .pieces import block_number, blocks_of, whole_blocks
 
@@ -93,7 +92,7 @@ def decode(
             raise ArgumentError("this frame was coded against a reference; pass it as reference=")
         base = reference_components(reference, header.kind, shape)
     if out is None:
-        bits = _decode(data, header, base, None)
+        bits = decode_components(data, base, header=header)
         return from_components(bits, header.kind, shape, dtype)
     if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray):
         raise ArgumentError(f"out must be a NumPy array; got {type(out).__name__}")
@@ -104,7 +103,8 @@ def decode(
     )
     if found != header.kind:
         raise ArgumentError(f"out must have dtype {header.kind.name}; got {found.name}")
-    _decode(data, header, target if base is not None and reference is out else base, target)
+    base = target if base is not None and reference is out else base
+    decode_components(data, base, target, header=header)
     if not out.dtype.isnative:  # then the components are a copy
         out.reshape(-1).view(found.bits.newbyteorder("S"))[:] = target
     return out
@@ -135,16 +135,27 @@ def decode_rows(frame: memoryview, first: int, last: int) -> Array:
 
 
 def decode_components(
-    frame: Stored, reference: Array | None, out: Array | None = None, *, check_sum: bool = True
+    frame: Stored,
+    reference: Array | None,
+    out: Array | None = None,
+    *,
+    check_sum: bool = True,
+    header: FrameHeader | None = None,
 ) -> Array:
     """Return the components that a frame holds, 1-D, decoded into `out` if it is given.
 
     `reference` (components) may be `out`. The check of the array sum may be left out if the result
-    is the reference of another frame, whose sum shows a wrong value too.
+    is the reference of another frame, whose sum shows a wrong value too. `header` is that of the
+    frame if the frame was checked already.
     """
-    header = checked_header(frame)
+    header = header or checked_header(frame)
+    if out is None:
+        out = _empty(header, header.components)
     base = reference if header.relative else None
-    return _decode(frame, header, base, out, check_sum=check_sum)
+    _decode_part(frame, header, slice(0, header.components), base, out)
+    if check_sum:
+        check_array_sum(frame, array_sum(out))
+    return out
 
 
 def decode_range(
@@ -250,23 +261,6 @@ def _empty(header: FrameHeader, count: int) -> Array:
     return memory[start : start + nbytes].view(header.kind.bits)
 
 
-def _decode(
-    data: Stored,
-    header: FrameHeader,
-    reference: Array | None,
-    out: Array | None,
-    *,
-    check_sum: bool = True,
-) -> Array:
-    """Decode a checked frame; all arrays are components."""
-    if out is None:
-        out = _empty(header, header.components)
-    _decode_part(data, header, slice(0, header.components), reference, out)
-    if check_sum:
-        check_array_sum(data, array_sum(out))
-    return out
-
-
 def _decode_part(
     data: Stored,
     header: FrameHeader,
@@ -314,7 +308,7 @@ def _decode_part(
             if block.remaining:
                 raise FormatError("LCC-FRM-07", block.where, f"{block.remaining} bytes are left over")
         if part.stop == header.components:
-            filling = padding(header, cursor.position + TAIL.size)
+            filling = header.padding(cursor.position + TAIL.size)
     if part.stop == header.components and (
         cursor.remaining != filling or any(map(any, cursor.chunks(cursor.remaining, "filling")))
     ):

@@ -134,7 +134,7 @@ class SmoothCoder:
         self._shapes.update(zip(ends, shapes, strict=True))
         return [slice(end - math.prod(shape), end) for end, shape in self._shapes.items()]
 
-    def write_block(self, part: slice) -> tuple[bytes, int]:
+    def write_block(self, part: slice) -> tuple[list[Piece], int]:
         """Return a block and its part of the array sum; write its decoded components into `out`."""
         content, plan, kind = self.content, self.plan, self.content.kind
         shape = self._shapes[part.stop]
@@ -162,7 +162,7 @@ class SmoothCoder:
         if self.out is not None:
             self.out[part] = result
         pieces = _write(coded, limits, escapes, result[escapes], kind, own.size)
-        return b"".join(pieces), placed_sum(result, part.start)
+        return [b"".join(pieces)], placed_sum(result, part.start)
 
     def _is_plain(self, values: Array, moved: Array) -> bool:
         """Return whether no element needs care."""

@@ -327,7 +327,9 @@ def find_parts(policy: Policy, candidates: list[Candidate], waiting: Collection[
 
 
 def _coder(policy: Policy, c: Candidate) -> Quantizer:
-    return policy.choose(c.name, c.role, c.kind, c.bits.size).awake
+    """Return what codes an array that does not wait."""
+    quantizer = policy.choose(c.name, c.role, c.kind, c.bits.size)
+    return quantizer if quantizer.trigger is None else quantizer.trigger.then
 
 
 def _differences(c: Candidate, quantizer: Quantizer) -> Array:
@@ -627,8 +629,8 @@ class Balanced(Policy):
     def _waits(self, c: Candidate) -> bool:
         if c.inherited:
             return True
-        quantizer = self.choose(c.name, c.role, c.kind, c.bits.size)
-        return c.reference is not None and quantizer.waits(c.bits, c.reference, c.kind)
+        trigger = self.choose(c.name, c.role, c.kind, c.bits.size).trigger
+        return c.reference is not None and trigger is not None and trigger.waits(c.bits, c.reference, c.kind)
 
 
 @dataclass(frozen=True)
@@ -644,7 +646,9 @@ class _Settled(Policy):
         quantizer = super().choose(name, role, kind, size)
         if name not in self.factors:
             return quantizer
-        scaled = quantizer.awake.scaled(self.factors[name])  # an array that waits has no factor
+        # An array that waits has no factor.
+        coder = quantizer if quantizer.trigger is None else quantizer.trigger.then
+        scaled = coder.scaled(self.factors[name])
         if isinstance(scaled, LogSteps):
             return replace(scaled, step=max(scaled.step * self.factors[name], _FINEST_LOG_STEP))
         return weighted(scaled, *self.moments[name]) if name in self.moments else scaled

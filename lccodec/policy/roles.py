@@ -112,7 +112,7 @@ def assign_roles(
     A name can mean different things beside different names. `given` are roles of the user by name
     or pattern (:mod:`fnmatch`): a whole name goes before patterns, and of several patterns that
     fit, the first counts. `known` are roles by whole name from a framework's structures, which go
-    before names and shapes. Raises ``ArgumentError`` for an unknown role.
+    before names and shapes.
 
     >>> shapes = {"fc.weight": (9, 9), "bn.var": (9,), "opt/nu/fc.weight": (9, 9), "x": (9, 9)}
     >>> for name, found in assign_roles(shapes, {"bn.*": "other"}).items():
@@ -122,26 +122,23 @@ def assign_roles(
     opt/nu/fc.weight second_moment 'nu' of an optimizer
     x                other         nothing names it
     """
-    given = check_roles(given or {})
-    roles = dict(_assigned(tuple((name, tuple(shape)) for name, shape in shapes.items())))
+    names = tuple(zip(shapes, map(tuple, shapes.values()), strict=True))
+    roles = dict(_assigned(names))
     if known:
         roles.update((name, assignment) for name, assignment in known.items() if name in roles)
     if given:
         roles.update(list(_given(given, roles)))
-    averages = find_averages(
-        tuple((name, tuple(shape)) for name, shape in shapes.items()),
-        frozenset(name for name, assigned in roles.items() if assigned.role == "weight"),
-        frozenset(name for name, assigned in roles.items() if _may_be_average(assigned)),
-    )
+    weights, spare = list[str](), list[str]()
+    for name, assigned in roles.items():
+        if assigned.role == "weight":
+            weights.append(name)
+        elif assigned.role == "other" and (
+            assigned.why in (UNNAMED, UNTRAINED, PERHAPS, OUTSIDE) or assigned.why.endswith(EXACT_NAME)
+        ):  # exact only by its name, or because nothing says more
+            spare.append(name)
+    averages = find_averages(names, frozenset(weights), frozenset(spare))
     roles.update(dict.fromkeys(averages, Assignment("weight", AVERAGE)))
     return roles
-
-
-def _may_be_average(assigned: Assignment) -> bool:
-    """Return whether an array is exact only by its name, or because nothing says more."""
-    return assigned.role == "other" and (
-        assigned.why in (UNNAMED, UNTRAINED, PERHAPS, OUTSIDE) or assigned.why.endswith(EXACT_NAME)
-    )
 
 
 def is_exact(name: str) -> bool:
@@ -170,10 +167,14 @@ def check_known(roles: Mapping[str, Assignment | Role], names: Collection[str]) 
     """
     if not isinstance(roles, Mapping):
         raise ArgumentError(f"roles must be a mapping from names or patterns to roles; got {roles!r:.100}")
-    known = {name: role for name, role in roles.items() if isinstance(role, Assignment)}
-    if len(known) < len(roles):
-        given = check_roles({name: role for name, role in roles.items() if not isinstance(role, Assignment)})
-        check_matches("roles", given, names)
+    known, given = dict[str, Assignment](), dict[str, Role]()
+    for name, role in roles.items():
+        if isinstance(role, Assignment):
+            known[name] = role
+        else:
+            given[name] = role
+    if given:
+        check_matches("roles", check_roles(given), names)
         known.update(_given(given, names))
     return known
 

@@ -286,7 +286,7 @@ def following(policy: Policy, arrays: Sequence[Candidate]) -> Policy:
     for c in arrays:
         if c.step is not None and policy.choose(c.name, c.role, c.kind, c.elements).lossy:
             found[c.name] = UniformDeadzone(step=c.step)
-    return policy.with_arrays(found)
+    return policy.with_arrays(found) if found else policy
 
 
 def _is_known(c: Candidate) -> bool:

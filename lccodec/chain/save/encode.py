@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from ...constants import METHOD_RAW
 from ...container.checkpoint import check_manifest
 from ...container.manifest import INHERITED, Copy, Manifest, Parent
 from ...container.scalars import Json
@@ -25,7 +26,7 @@ from ...element_types import Array
 from ...entropy.stream_writer import Piece
 from ...frame.content import Content
 from ...frame.encode import MAX_BLOCK_COMPONENTS, Effort, FrameCoder, RawFrame, encode_content
-from ...frame.header import Shape
+from ...frame.header import FrameHeader, Shape
 from ...parallel import batches
 from ...policy.policy import Candidate
 from ...quantizers.base import Quantizer
@@ -102,7 +103,7 @@ class EncodeBlock:
     def run(self, bench: Bench) -> tuple[list[Piece], int]:
         """Do the task."""
         coder: FrameCoder = bench[_FRAME]
-        pieces, total = coder.write_block(self.number)
+        pieces, total = coder.write_block(coder.parts[self.number])
         return [b"".join(pieces)], total  # bytes can be sent
 
 
@@ -251,8 +252,8 @@ def raw_frames(
     for frame in plan.frames:
         arrays = [plan.candidates[index] for index in frame.arrays]
         shapes = tuple(c.shape for c in arrays)
-        read = partial(_content, arrays, inherited)
-        frames.append(RawFrame(arrays[0].kind, shapes, len(arrays) > 1, read))
+        header = FrameHeader(METHOD_RAW, arrays[0].kind, False, shapes, 0, len(arrays) > 1)
+        frames.append(RawFrame(header, partial(_content, arrays, inherited)))
     return frames
 
 

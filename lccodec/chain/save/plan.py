@@ -31,7 +31,7 @@ import numpy as np
 
 from ...container.tree import Flat, scalar_at
 from ...element_table import ElementType
-from ...element_types import Array, components, work
+from ...element_types import Array, components, has_negative, work, zero
 from ...errors import ArgumentError
 from ...frame.content import MAX_SHARED_COMPONENTS, Content
 from ...frame.decode import decode_components
@@ -46,7 +46,7 @@ from ...policy.policy import Candidate, Declaration, Policy
 from ...policy.roles import Assignment, Role, assign_roles
 from ...policy.values import changed_share, following, is_equal
 from ...quantizers.base import Quantizer, guarantee_of
-from ...quantizers.guarantee import Guarantee, has_negative, zero
+from ...quantizers.guarantee import Guarantee
 from ...quantizers.lossless import Lossless
 from ...quantizers.registry import quantizer_text
 from ...table import Overview, Shown
@@ -345,9 +345,11 @@ def candidates(
     roles: dict[str, Assignment] = {}
     declared: dict[str, Declaration] = {}
     if given is not None:
-        declared = parse(scalar_at(flat.tree, flat.scalars, DECLARED))
+        if text := scalar_at(flat.tree, flat.scalars, DECLARED):
+            declared = parse(text)
+            known = {**roles_of(declared), **(known or {})}
         shapes = {name: array.shape for name, array in zip(flat.names, flat.arrays, strict=True)}
-        roles = assign_roles(shapes, given, {**roles_of(declared), **(known or {})})
+        roles = assign_roles(shapes, given, known)
     found = []
     for name, array in zip(flat.names, flat.arrays, strict=True):
         try:
@@ -395,10 +397,12 @@ def make_plan(
     open_runs: dict[object, FramePlan] = {}  # runs that more arrays may join
     for index, c in enumerate(arrays):
         asked = again.get(c.name) or policy.choose(c.name, c.role, c.kind, c.elements)
-        quantizer = asked.resolved(c.bits, c.shape, c.kind)
+        quantizer = asked
+        if asked.resolve is not None:
+            quantizer, why = asked.resolve(c.bits, c.shape, c.kind)
+            if quantizer is not asked:
+                verdicts[index] = why
         quantizers.append(quantizer)
-        if quantizer is not asked:
-            verdicts[index] = asked.verdict(quantizer)
         relative = False
         coder: Quantizer
         if index in copies or (c.inherited and parent is not None):
@@ -408,16 +412,22 @@ def make_plan(
         elif alone or c.reference is None:
             coder = again.get(c.name) or policy.choose_keyframe(c.name, c.role, c.kind, c.elements)
             coder = first.get(c.name, coder) if c.reference is None else coder
-            coder = quantizer if coder == asked else coder.resolved(c.bits, c.shape, c.kind)
-            coder = coder.settled(c.bits, c.reference, c.kind)
+            if coder == asked:
+                coder = quantizer
+            elif coder.resolve is not None:
+                coder, _ = coder.resolve(c.bits, c.shape, c.kind)
+            if coder.lossy:
+                coder = coder.settled(c.bits, c.reference, c.kind)
         else:
             if _is_unchanged(c) and not isinstance(quantizer, CenteredMean):
                 continue
             chosen = overrides.get(c.name, quantizer)
-            if chosen is None or chosen.waits(c.bits, c.reference, c.kind):
+            if chosen is not None and (trigger := chosen.trigger) is not None:
+                chosen = None if trigger.waits(c.bits, c.reference, c.kind) else trigger.then
+            if chosen is None:
                 waiting.append(index)
                 continue
-            coder = chosen.awake
+            coder = chosen
             relative = not _stands_alone(coder, c)
         like = (c.kind, coder, c.reference is None, relative)
         small = 0 < c.bits.size <= MAX_SHARED_COMPONENTS and coder.shares_frames(c.bits.size)
@@ -517,7 +527,7 @@ def _stands_alone(quantizer: Quantizer, c: Candidate) -> bool:
         return quantizer.absolute
     if c.changed is not None and c.changed < _MIN_CHANGED:
         return False
-    return quantizer.stands_alone(c.bits, c.reference, c.kind)
+    return quantizer.stands_alone is not None and quantizer.stands_alone(c.bits, c.reference, c.kind)
 
 
 _STRETCHES: Final = 256
@@ -556,8 +566,8 @@ def _frame_estimates(frame: FramePlan, arrays: Sequence[Candidate], effort: Effo
     """Code the arrays of a frame, or a sample of a large one."""
     parts, first = [slice(0, frame.size)], arrays[0]
     # Stretches of an array that is coded as a field would lack its neighbours.
-    fields = frame.quantizer.field if first.kind.kind == "f" else lambda *_: None
-    if len(arrays) == 1 and fields(first.bits, first.kind) is None:
+    field_of = frame.quantizer.field if first.kind.kind == "f" else None
+    if len(arrays) == 1 and (field_of is None or field_of(first.bits, first.kind) is None):
         parts = list(stretches(frame.size, _STRETCHES, _STRETCH_COMPONENTS)) or parts
     length, samples = _coded(frame, arrays, parts, effort)
     taken = sum(bits.size for bits, *_ in samples)
