@@ -19,9 +19,8 @@ from lccodec.errors import LccodecError
 from lccodec.frame.decode import checked_header
 from lccodec.quantizers import Quantizer
 from lccodec.quantizers.clusters import Clusters
-from lccodec.quantizers.keyframe import KeyframeSteps
 from lccodec.quantizers.logarithmic import LogSteps
-from lccodec.quantizers.weighted import weighted
+from lccodec.quantizers.uniform import KeyframeSteps, weighted
 
 _FLOATS: Final = ("float16", "bfloat16", "float32", "float32", "float32", "float64", "float64", "complex64")
 _OTHERS: Final = ("uint8", "int16", "int32", "int64", "bool")

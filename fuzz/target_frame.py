@@ -16,8 +16,7 @@ from outcomes import Outcomes, TooLargeError
 import lccodec
 from lccodec.constants import MAX_EXPANSION, METHOD_PLANES, STREAM_SPLIT
 from lccodec.element_table import ELEMENT_TYPES, ElementType
-from lccodec.element_types import Array, components, from_components, unwork
-from lccodec.entropy.numbers import zigzag
+from lccodec.element_types import Array, components, from_components, unwork, zigzag
 from lccodec.entropy.stream_writer import write_stream
 from lccodec.frame.content import SUM_MASK, array_sum
 from lccodec.frame.decode import decode_components

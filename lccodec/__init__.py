@@ -48,12 +48,11 @@ if TYPE_CHECKING:  # a name is loaded when it is first used: a command needs few
     from .policy.roles import ROLES, Assignment
     from .quantizers.base import Quantizer
     from .quantizers.exponent import ExponentBuckets
-    from .quantizers.keyframe import KeyframeSteps
     from .quantizers.logarithmic import LogSteps
     from .quantizers.lossless import Lossless
     from .quantizers.smooth import Smooth
     from .quantizers.triggered import Triggered
-    from .quantizers.uniform import UniformDeadzone
+    from .quantizers.uniform import KeyframeSteps, UniformDeadzone
 
 __version__ = "0.1.0"  # of the package; the version of the format is in `lccodec.constants`
 
@@ -171,12 +170,11 @@ _MODULES: Final = {
     "policy.vocabulary": ("ROLES",),
     "quantizers.base": ("Quantizer",),
     "quantizers.exponent": ("ExponentBuckets",),
-    "quantizers.keyframe": ("KeyframeSteps",),
     "quantizers.logarithmic": ("LogSteps",),
     "quantizers.lossless": ("Lossless",),
     "quantizers.smooth": ("Smooth",),
     "quantizers.triggered": ("Triggered",),
-    "quantizers.uniform": ("UniformDeadzone",),
+    "quantizers.uniform": ("KeyframeSteps", "UniformDeadzone"),
 }
 _PLACES: Final = {name: module for module, names in _MODULES.items() for name in names}
 

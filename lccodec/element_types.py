@@ -1,11 +1,16 @@
-"""Element types as bit patterns: components, and arithmetic in the type.
+"""Element types as bit patterns: components, arithmetic in the type, and their bytes as stored.
 
 Below the frame, the codec works on *components*: a 1-D array in C order of native-endian unsigned
 integers that hold the bit patterns of the elements. A complex number is two components, first the
 real part, then the imaginary part. bfloat16 is handled on its bit patterns, so that the codec needs
 no package for it. Only returning NumPy's native type needs one (the extra ``bfloat16``).
 
-Sources: SPEC 5.2 (element types), SPEC 7.6 (reconstruction), IEEE 754-2019.
+The format stores numbers little-endian, whatever the byte order of the host is. No other module of
+the format takes the bytes of numbers that are larger than one byte: ``tests/test_byteorder.py``
+checks this in the syntax trees. Nothing is copied for it on a little-endian host.
+
+Sources: SPEC 2 and 5.2 (element types), SPEC 7.5 (zigzag codes), SPEC 7.6 (reconstruction), IEEE
+754-2019.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ import numpy.typing as npt
 
 from .element_table import ELEMENT_TYPES, ElementType
 from .errors import ArgumentError
+from .parallel import slices
 
 Array = npt.NDArray[Any]
 
@@ -215,6 +221,31 @@ def rounded_copy(bits: Array, kind: ElementType, out: Array) -> None:
         out[nan] = (own >> 16 & 0x8000 | 0x7E00 | own >> 13 & 0x3FF).astype(np.uint16)
 
 
+def negative(bits: Array, kind: ElementType) -> Array:
+    """Return which floating point components are numbers below 0."""
+    sign = 1 << (8 * kind.size - 1)
+    infinity = sign - (1 << kind.mantissa)
+    # The patterns of the negative numbers become 0, 1, 2, and so on, below infinity's pattern. All
+    # other patterns become larger ones.
+    below: Array = bits - kind.bits.type(sign + 1) < kind.bits.type(infinity)
+    return below
+
+
+def zero(bits: Array) -> Array:
+    """Return which floating point components are 0.0 or -0.0."""
+    found: Array = bits << 1 == 0
+    return found
+
+
+def has_negative(bits: Array, kind: ElementType) -> bool:
+    """Return whether an array has a number below 0; most arrays have one in their first piece."""
+    found = False
+    for part in slices(bits.size):
+        if found := bool(negative(bits[part], kind).any()):
+            break
+    return found
+
+
 def to_ordered(bits: Array) -> Array:
     """Map floating point patterns to unsigned integers in the order of the numbers (LCC-PLN-02)."""
     top = 8 * bits.itemsize - 1
@@ -230,6 +261,43 @@ def from_ordered(keys: Array) -> Array:
     bits |= keys.dtype.type(1 << (8 * keys.itemsize - 1))
     bits ^= keys
     return bits
+
+
+def zigzag(bits: Array, reference: Array | None, is_float: bool) -> Array:
+    """Return the zigzag of the ordered difference to the reference (LCC-PLN-02, LCC-PLN-03).
+
+    Small differences of either sign become small unsigned integers. Without a reference the
+    reference is zero, which for floating point is a rotation of the pattern by one bit: the sign
+    comes last and the exponent fills the top byte.
+    """
+    width = 8 * bits.itemsize
+    if reference is None:
+        if is_float:
+            return (bits << 1) | (bits >> (width - 1))
+        difference = bits
+    elif is_float:
+        difference = to_ordered(bits)
+        np.subtract(difference, to_ordered(reference), out=difference)
+    else:
+        difference = bits - reference
+    codes: Array = (difference.view(f"i{bits.itemsize}") >> (width - 1)).view(bits.dtype)
+    codes ^= difference << 1
+    return codes
+
+
+def unzigzag(codes: Array, reference: Array | None, is_float: bool, out: Array) -> None:
+    """Write the components that :func:`zigzag` coded into `out` (which may be `reference`)."""
+    if reference is None and is_float:
+        np.bitwise_or(codes >> 1, codes << (8 * codes.itemsize - 1), out=out)
+        return
+    difference = (codes >> 1) ^ (codes.dtype.type(0) - (codes & codes.dtype.type(1)))
+    if reference is None:
+        out[:] = difference
+    elif is_float:
+        np.add(difference, to_ordered(reference), out=difference)
+        out[:] = from_ordered(difference)
+    else:
+        np.add(difference, reference, out=out)
 
 
 def octaves(bits: Array, reference: Array, kind: ElementType) -> Array:
@@ -259,3 +327,31 @@ def ordered_steps(octaves: Array, kind: ElementType) -> Array:
     # The middle of an empty bin can lie past the last step.
     most = min(2.0 ** (8 * kind.size - 1) - 1, np.nextafter(2.0**63, 0))
     return np.clip(steps, -most, most).astype(f"i{kind.size}").view(kind.bits)
+
+
+def little_endian(numbers: Array) -> Array:
+    """Return an array with its numbers in little-endian order; itself if they are."""
+    return numbers.astype(numbers.dtype.newbyteorder("<"), copy=False)
+
+
+def stored_bytes(numbers: Array) -> bytes:
+    """Return the bytes that the format stores for numbers of any dtype and byte order (C order)."""
+    return little_endian(numbers).tobytes()
+
+
+def stored_view(numbers: Array) -> Array:
+    """Return the bytes of :func:`stored_bytes` as uint8, the lowest byte of each number first.
+
+    The last dimension, which must be contiguous, gets as many times longer as a number has bytes.
+    The result is the same memory if the numbers are little-endian, else a copy.
+    """
+    return little_endian(numbers).view(np.uint8)
+
+
+def read_numbers(data: Any, dtype: npt.DTypeLike) -> Array:
+    """Return numbers (1-D, in the host's byte order) from bytes; inverse of :func:`stored_bytes`.
+
+    The byte order of `dtype` is ignored. On a little-endian host the result is memory of `data`.
+    """
+    stored = np.dtype(dtype).newbyteorder("<")
+    return np.frombuffer(data, stored).astype(stored.newbyteorder("="), copy=False)

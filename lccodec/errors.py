@@ -15,7 +15,7 @@ import sys
 import warnings
 from typing import Final
 
-from .printable import printable
+from .table import printable
 
 _PACKAGE: Final = __name__.rpartition(".")[0]
 

@@ -1,7 +1,11 @@
 """What prints as a table: text in a terminal, HTML in a notebook. Names in it may be hostile.
 
-Control sequences are escaped, and in HTML so is markup. A table that a ``repr`` shows stays short:
-its first rows, how many more there are, and its last ones.
+A name in a file can hold the sequences that clear a screen, set the title of a window or answer for
+the user. Whatever prints text of files and users (names, metadata, paths), or puts it into an error
+or a warning, escapes it with `printable`. In HTML, markup is escaped too.
+
+A table that a ``repr`` shows stays short: its first rows, how many more there are, and its last
+ones.
 """
 
 from __future__ import annotations
@@ -13,8 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Final, TypeVar
-
-from .printable import printable
 
 #: Rows of a short table: as many at its beginning and at its end.
 _END_ROWS: Final = 5
@@ -290,3 +292,15 @@ def evenly_spaced(items: Sequence[_Item], count: int) -> list[_Item]:
         return list(items)
     distance = (len(items) - 1) / max(count - 1, 1)
     return [items[round(place * distance)] for place in range(count)]
+
+
+def printable(text: object, *, lines: bool = False) -> str:
+    """Return the text of an object with escapes for what is not printable; `lines` keeps their
+    ends.
+    """
+    shown = str(text)
+    if shown.isprintable():
+        return shown
+    if lines:
+        return "\n".join(map(printable, shown.split("\n")))
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)

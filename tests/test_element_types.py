@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 
 from lccodec import BFLOAT16_BITS, DependencyError
 from lccodec.element_table import ELEMENT_TYPES
-from lccodec.element_types import (
-    components,
-    from_components,
-    narrow,
-    rounded_copy,
-    subtract,
-    widen,
-)
+from lccodec.element_types import components, from_components, narrow, rounded_copy, subtract, widen
 from lccodec.loops.search import bit_places, true_places
 
 from .support.strategies import ALL_DTYPES, Pair, array_and_reference, bits_of, random_array

@@ -3,7 +3,7 @@
 import pytest
 
 from lccodec import errors
-from lccodec.printable import printable
+from lccodec.table import printable
 
 from .support.programs import run_program
 

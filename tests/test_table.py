@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.printable import printable
-from lccodec.table import Overview, Shown, Table, cut, ends, width
+from lccodec.table import Overview, Shown, Table, cut, ends, printable, width
 
 HOSTILE = "<script>alert('x')</script>\x1b[2J&amp;\u202e\""
 TAGS = {"div", "p", "strong", "br", "table", "thead", "tbody", "tr", "th", "td"}

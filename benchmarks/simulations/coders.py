@@ -83,7 +83,8 @@ def _ours(
     base = reference
     if reference is not None:  # as a chain decides
         kind, bits = components(field)
-        base = None if coder.stands_alone(bits, components(reference)[1], kind) else reference
+        alone = coder.stands_alone
+        base = None if alone and alone(bits, components(reference)[1], kind) else reference
     compressor = Compressor(
         lambda array: lccodec.encode(array, coder, reference=base),
         lambda data, _: lccodec.decode(data, reference=base),

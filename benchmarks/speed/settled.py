@@ -16,7 +16,7 @@ import numpy as np
 
 import lccodec
 from lccodec.element_types import components
-from lccodec.quantizers.weighted import weighted
+from lccodec.quantizers.uniform import weighted
 
 from ..measure.figures import Figure
 from .arrays import Codec, Missing, beside, measure_codecs, own

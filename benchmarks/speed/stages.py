@@ -62,7 +62,6 @@ STAGES: Mapping[str, str | None] = {
     "entropy/stream_reader": RUNS,
     "entropy/classes": RUNS,
     "entropy/runs": None,
-    "entropy/huffman": HUFFMAN,
     "entropy/lanes": HUFFMAN,
     "frame/planes": PLANES,
     "frame/codebook": APPLY,

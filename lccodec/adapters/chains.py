@@ -44,7 +44,7 @@ from ..policy.policy import Policy
 from ..policy.presets import resolve_policy
 from ..policy.record import NewestMode, check_newest
 from ..policy.roles import Assignment, check_matches
-from ..printable import printable
+from ..table import printable
 from .link import chain_step, write_link
 
 _LOOK_SECONDS: Final = 0.1  # between looks whether a save is still to get its file

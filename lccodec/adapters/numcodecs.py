@@ -24,8 +24,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..arguments import check_bool
-from ..byteorder import little_endian
-from ..element_types import Array
+from ..element_types import Array, little_endian
 from ..errors import ArgumentError, DependencyError
 from ..frame.content import checked_array
 from ..frame.decode import decode

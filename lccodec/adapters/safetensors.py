@@ -18,12 +18,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from ..byteorder import little_endian, read_numbers, stored_bytes
 from ..chain.caller import TYPES
 from ..container.system import checked_path
 from ..container.tree import leaf_name, metadata_strings
 from ..element_table import ELEMENT_TYPES
-from ..element_types import Array, components, from_components
+from ..element_types import Array, components, from_components, little_endian, read_numbers, stored_bytes
 from ..errors import ArgumentError, DependencyError, FormatError, StorageError
 from .files.disk import replacing
 from .files.header import DTYPE_NAMES, FLOAT8_NAMES, is_index

@@ -24,7 +24,7 @@ from ..container.manifest import QUANTILES, numbers_by_role
 from ..container.system import StrPath, checked_path, storage_errors
 from ..errors import DependencyError
 from ..inspect.report import FIGURES, Run
-from ..printable import printable
+from ..table import printable
 
 __all__ = ["write_events"]
 

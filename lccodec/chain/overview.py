@@ -20,8 +20,7 @@ from ..container.manifest import Figures
 from ..container.system import Place
 from ..errors import LccodecError
 from ..policy.roles import EXACT_BY_DEFAULT, Role
-from ..printable import printable
-from ..table import Overview, Table, cut, ends, ranges_text, shape_text, size_text, times_text
+from ..table import Overview, Table, cut, ends, printable, ranges_text, shape_text, size_text, times_text
 from .store.store import Store, checkpoints_among, pins_among
 
 #: What a table calls the kinds of checkpoints.

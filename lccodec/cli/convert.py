@@ -19,7 +19,7 @@ from ..adapters.files.states import convert as convert_state
 from ..chain.caller import UNBOUNDED, Bounds
 from ..container.bundle import is_bundle
 from ..exchange import load_rules
-from ..printable import printable
+from ..table import printable
 from . import render
 from .program import FILE, FILE_OR_FOLDER, NEW, STEP, Size, bounds_options, say_result, tell, verb
 

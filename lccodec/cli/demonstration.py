@@ -44,8 +44,7 @@ from ..chain.chain import Chain
 from ..errors import ArgumentError
 from ..inspect.examination import examine
 from ..inspect.report import document
-from ..printable import printable
-from ..table import size_text
+from ..table import printable, size_text
 from . import render
 from .program import NEW, say, verb
 from .render import Table

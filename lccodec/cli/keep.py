@@ -30,8 +30,7 @@ from ..container.system import Place
 from ..errors import ArgumentError
 from ..policy.hindsight import GROUP
 from ..policy.presets import POLICIES
-from ..printable import printable
-from ..table import ranges_text
+from ..table import printable, ranges_text
 from . import render
 from .program import FILE_OR_FOLDER, PLACE, STEP, chain_argument, hindsight_option, say, say_result, verb
 

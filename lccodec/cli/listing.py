@@ -11,7 +11,7 @@ from ..chain.store.directory import describe_exact
 from ..chain.store.opening import open_store
 from ..container.system import Place
 from ..errors import ChainError, LccodecError
-from ..printable import printable
+from ..table import printable
 from . import render
 from .program import error_document, error_text, place_argument, say, tell, verb
 from .render import quality_document, quality_text

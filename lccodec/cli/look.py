@@ -31,8 +31,7 @@ from ..inspect.difference import Leaves, compare_states, summarize
 from ..inspect.examination import examine
 from ..inspect.report import Report, Run, document
 from ..inspect.trajectory import course
-from ..printable import printable
-from ..table import size_text
+from ..table import printable, size_text
 from . import render
 from .convert import describe_foreign, foreign_text
 from .program import (

@@ -19,7 +19,7 @@ from ..chain.store.directory import as_directory
 from ..chain.store.opening import writable_store
 from ..container.system import Place
 from ..errors import ChainError
-from ..printable import printable
+from ..table import printable
 from . import render
 from .program import (
     FILE_OR_FOLDER,

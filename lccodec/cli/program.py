@@ -28,7 +28,7 @@ from ..chain.caller import Bounds
 from ..chain.store.opening import is_chain
 from ..container.system import Address, checked_path, checked_place
 from ..errors import ArgumentError, DataError, LccodecError, LccodecWarning
-from ..printable import printable
+from ..table import printable
 from . import render
 
 _Command: TypeAlias = Callable[..., Any]

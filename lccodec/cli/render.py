@@ -30,8 +30,7 @@ from ..chain.overview import (
 from ..chain.read.info import ArrayInfo, CheckpointInfo, CheckpointSummary
 from ..chain.read.links import pointer_text
 from ..container.manifest import UNKNOWN
-from ..printable import printable
-from ..table import evenly_spaced, facts_text, ratio, shape_text, size_text, times_text
+from ..table import evenly_spaced, facts_text, printable, ratio, shape_text, size_text, times_text
 
 if TYPE_CHECKING:
     from ..inspect.difference import ArraySummary, Bin, Difference

@@ -35,8 +35,7 @@ from ..policy.policy import Policy
 from ..policy.presets import FIELDS, POLICIES, fields
 from ..policy.record import NewestMode
 from ..policy.roles import ROLES, Assignment, Role
-from ..printable import printable
-from ..table import ratio, size_text
+from ..table import printable, ratio, size_text
 from . import render
 from .convert import save_output, shard_option
 from .program import (

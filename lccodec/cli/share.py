@@ -19,7 +19,7 @@ from ..chain.read.follower import POLL_SECONDS
 from ..container.bundle import Bundle
 from ..container.system import Place
 from ..errors import ChainError
-from ..printable import printable
+from ..table import printable
 from . import render
 from .program import (
     CHAIN_OR_FILE,

@@ -88,7 +88,7 @@ class StoredFigures:
         return numbers if name in _NUMBERS else numbers[:, 0]
 
     def _patterns(self, name: str) -> Array:
-        from ..byteorder import read_numbers
+        from ..element_types import read_numbers
 
         return read_numbers(self.numbers[name], "u2")
 

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from ..element_types import Array
-from .huffman import entropy_bits
+from .lanes import entropy_bits
 from .runs import Sparse, parts
 
 # All of these are an encoder's choice.

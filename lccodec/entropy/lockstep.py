@@ -46,16 +46,6 @@ def finish(reading: Reading[Result]) -> Result:
         return result
 
 
-def symbols_of(*runs: LaneRun) -> Reading[list[Array]]:
-    """Read the symbols of runs, side by side, or raise the error of the first that has one."""
-    symbols = list[Array]()
-    for found in (yield list(runs)):
-        if isinstance(found, DataError):
-            raise found
-        symbols.append(found)
-    return symbols
-
-
 def side_by_side(readings: Iterable[Reading[Result]]) -> Reading[list[Result]]:
     """Read all of some, so that what they need at a time is decoded together.
 

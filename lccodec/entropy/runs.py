@@ -11,8 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from ..byteorder import stored_view
-from ..element_types import Array
+from ..element_types import Array, stored_view
 from ..loops import kernel
 from ..loops.search import true_places
 from ..parallel import slices

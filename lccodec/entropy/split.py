@@ -21,7 +21,7 @@ import numpy as np
 
 from ..element_types import Array
 from ..loops.search import below, between, bit_places, without_top_bit
-from .huffman import entropy_bits
+from .lanes import entropy_bits
 from .runs import Sparse
 
 # All of these are an encoder's choice.

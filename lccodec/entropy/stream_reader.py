@@ -11,7 +11,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..byteorder import read_numbers
 from ..constants import (
     MAX_CLASSES,
     MAX_LEVEL,
@@ -29,13 +28,13 @@ from ..constants import (
     STREAM_SPLIT,
 )
 from ..cursor import Cursor
-from ..element_types import Array
+from ..element_types import Array, read_numbers
 from ..errors import ChecksumError, DataError, FormatError, LimitError, UnsupportedError
 from ..loops import kernel
 from ..parallel import PIECE, slices
 from .classes import Classes
 from .lanes import LaneRun, read_run
-from .lockstep import Reading, Symbols, finish, symbols_of
+from .lockstep import Reading, Symbols, finish
 from .runs import (
     DENSE_RATIO,
     Form,
@@ -83,7 +82,9 @@ def reading(
     if mode == STREAM_HUFFMAN:
         if count == 0:
             raise FormatError("LCC-STR-02", cursor.where, "a Huffman run has no symbols")
-        (symbols,) = yield from symbols_of(read_run(cursor, count))
+        (symbols,) = yield [read_run(cursor, count)]
+        if isinstance(symbols, DataError):
+            raise symbols
         return symbols
     if mode == STREAM_PACKED:
         return (yield from _read_packed(cursor, count, depth))

@@ -19,7 +19,6 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ..byteorder import stored_bytes
 from ..constants import (
     MAX_SIDE,
     MAX_SPLIT_SYMBOLS,
@@ -33,12 +32,12 @@ from ..constants import (
     STREAM_SPARSE,
     STREAM_SPLIT,
 )
-from ..element_types import Array
+from ..element_types import Array, stored_bytes
 from ..loops import kernel
 from ..loops.search import histogram
-from . import huffman, lanes
+from . import lanes
 from .classes import Classes, find_classes
-from .huffman import entropy_bits
+from .lanes import entropy_bits
 from .runs import Gathered, Sparse, as_sparse, dense, group_symbols, nonzero_count, pack, parts, unpack
 from .split import Small
 
@@ -116,7 +115,7 @@ def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
     for numbers, occurring, head in options:
         size, lengths = len(head) + 1 + numbers.size, None  # about the bytes, raw
         if np.count_nonzero(occurring) > 1:
-            found = huffman.choose_lengths(occurring)
+            found = lanes.choose_lengths(occurring)
             # The codes, 1 % for the lanes, and the table.
             coded = len(head) + 1 + int(occurring @ found) * 101 // 800 + 6
             coded += (int(np.flatnonzero(found)[-1]) + 2) // 2

@@ -91,12 +91,6 @@ class Checked(Quantizer):
         found = self.then.guarantee
         return replace(found, further=(*found.further, "the check holds"))
 
-    def verdict(self, found: Quantizer) -> str:
-        """Return why an array is coded by what `resolved` has found."""
-        if self.check is None:
-            return "no check"
-        return "the check holds" if found.lossy else "the check does not hold"
-
     def with_fills(
         self, fills: tuple[float, ...], minimum: float | None = None, maximum: float | None = None
     ) -> Checked:
@@ -107,20 +101,24 @@ class Checked(Quantizer):
         """Return False: in a frame with others an array would not decode to what was checked."""
         return False
 
-    def resolved(self, bits: Array, shape: tuple[int, ...], kind: ElementType) -> Quantizer:
+    def resolve(self, bits: Array, shape: tuple[int, ...], kind: ElementType) -> tuple[Quantizer, str]:
         """Return a `Smooth` whose decoded array passes the check; or `Lossless`."""
-        coder = self.then.resolved(bits, shape, kind)
-        plan = coder.field(bits, kind) if kind.kind == "f" and bits.size else None
-        if self.check is None or plan is None or not isinstance(coder, Smooth):
-            return Lossless()
+        if self.check is None:
+            return Lossless(), "no check"
+        coder, _ = self.then.resolve(bits, shape, kind)
+        failed = Lossless(), "the check does not hold"
+        if not isinstance(coder, Smooth) or kind.kind != "f" or not bits.size:
+            return failed
+        if (plan := coder.field(bits, kind)) is None:
+            return failed
         array, bound = from_components(bits.copy(), kind, shape, None), plan.bound
         for _ in range(_TRIES):
             found = replace(coder, max_error=bound, relative_error=None, absolute=True)
             if self.check(decode(encode(array, found)), array):
-                return found
+                return found, "the check holds"
             bound *= _FINER
-        return Lossless()
+        return failed
 
     def fit_one(self, residual: Residual) -> Partition | None:  # noqa: ARG002
-        """Return ``None``: what was not resolved is exact."""
+        """Return ``None``: what `resolve` has found no bound for is exact."""
         return None

@@ -19,10 +19,18 @@ from typing import Final
 
 import numpy as np
 
-from ..byteorder import read_numbers, stored_bytes
 from ..cursor import Cursor
 from ..element_table import ElementType
-from ..element_types import Array, ordered_steps, unwork, work
+from ..element_types import (
+    Array,
+    has_negative,
+    negative,
+    ordered_steps,
+    read_numbers,
+    stored_bytes,
+    unwork,
+    work,
+)
 from ..entropy.runs import Gathered, Packed, Sparse, as_sparse, dense, group_symbols
 from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_run
@@ -32,7 +40,7 @@ from ..loops.search import true_places
 from ..loops.whole import write_sums
 from ..parallel import PIECE
 from ..quantizers.base import Exact, Partition, Quantizer, Settles, check_partition, known_symbols
-from ..quantizers.guarantee import has_negative, negative, spoiled
+from ..quantizers.guarantee import spoiled
 from ..quantizers.residual import Owner, Residual
 from .content import Content, array_sum, part_of
 from .header import FrameHeader
@@ -302,8 +310,12 @@ class SymbolCoder:
         self._share = 0.0  # of the symbols of the last piece, those that are not 0
         self._in_place = in_place
         self._columns = columns
-        counts = np.concatenate([batch.partition.counts for batch in fitted])
-        representatives = np.concatenate([batch.partition.representatives for batch in fitted])
+        of_batches: tuple[list[Array], ...] = ([], [], [])
+        for batch in fitted:
+            of_batches[0].append(batch.partition.counts)
+            of_batches[1].append(batch.partition.representatives)
+            of_batches[2].append(batch.residual.sizes)
+        counts, representatives, sizes = map(np.concatenate, of_batches)
         kind = header.kind
         if header.ordered:
             patterns = ordered_steps(representatives, kind)
@@ -312,7 +324,6 @@ class SymbolCoder:
             sign = kind.bits.type(1 << (8 * kind.size - 1))
             largest = kind.bits.type(int(sign) - (1 << kind.mantissa) - 1)
             patterns = (patterns & sign) | np.minimum(patterns & ~sign, largest)
-        sizes = np.concatenate([batch.residual.sizes for batch in fitted])
         self._size = int(sizes.sum())
         self._out = np.empty(self._size, kind.bits) if out is None and header.run else out
         self._book = Codebook(counts, patterns, sizes, kind, relative=header.relative, ordered=header.ordered)

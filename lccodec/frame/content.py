@@ -14,9 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..byteorder import stored_view
 from ..element_table import ElementType
-from ..element_types import Array, components, held_beside
+from ..element_types import Array, components, held_beside, stored_view
 from ..errors import ArgumentError
 from ..loops.sums import weighted_sum
 from ..parallel import PIECE

@@ -1,28 +1,36 @@
-"""Frames to arrays; every byte of a frame is checked. Source: SPEC 6."""
+"""Frames to arrays; every byte of a frame is checked. Source: SPEC 6.
+
+`changed` tells what a frame changes of its reference, without a pass over all of it. Few changes
+are places and codes in the frame already. So their time is that of the changes, not of the array.
+The array sum of the result is that of the reference and what the changes add to it.
+"""
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 import numpy as np
 
-from ..byteorder import read_numbers
 from ..constants import (
     MAX_EXPANSION,
     MAX_SMOOTH_COMPONENTS,
     METHOD_CODEBOOK,
+    METHOD_PLANES,
     METHOD_RAW,
     METHOD_SMOOTH,
 )
 from ..cursor import Cursor, Stored
 from ..element_table import ELEMENT_TYPES
-from ..element_types import Array, check_dtype, components, from_components
+from ..element_types import Array, check_dtype, components, from_components, read_numbers
+from ..entropy.lockstep import Reading, side_by_side
 from ..errors import ArgumentError, ChecksumError, FormatError, LimitError, TruncatedError
 from ..loops.sums import crc32
+from ..parallel import batches
 from . import planes, smooth
 from .codebook import Codebook, read_block, read_codebook
-from .content import SUM_MASK, array_sum, part_of, reference_components
-from .encode import padding
+from .content import SUM_MASK, array_sum, part_of, reference_components, sum_change_of
 from .header import TAIL, FrameHeader, parse_header
 from .pieces import block_number, blocks_of, whole_blocks
 
@@ -84,7 +92,7 @@ def decode(
             raise ArgumentError("this frame was coded against a reference; pass it as reference=")
         base = reference_components(reference, header.kind, shape)
     if out is None:
-        bits = _decode(data, header, base, None)
+        bits = decode_components(data, base, header=header)
         return from_components(bits, header.kind, shape, dtype)
     if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray):
         raise ArgumentError(f"out must be a NumPy array; got {type(out).__name__}")
@@ -95,7 +103,8 @@ def decode(
     )
     if found != header.kind:
         raise ArgumentError(f"out must have dtype {header.kind.name}; got {found.name}")
-    _decode(data, header, target if base is not None and reference is out else base, target)
+    base = target if base is not None and reference is out else base
+    decode_components(data, base, target, header=header)
     if not out.dtype.isnative:  # then the components are a copy
         out.reshape(-1).view(found.bits.newbyteorder("S"))[:] = target
     return out
@@ -126,16 +135,27 @@ def decode_rows(frame: memoryview, first: int, last: int) -> Array:
 
 
 def decode_components(
-    frame: Stored, reference: Array | None, out: Array | None = None, *, check_sum: bool = True
+    frame: Stored,
+    reference: Array | None,
+    out: Array | None = None,
+    *,
+    check_sum: bool = True,
+    header: FrameHeader | None = None,
 ) -> Array:
     """Return the components that a frame holds, 1-D, decoded into `out` if it is given.
 
     `reference` (components) may be `out`. The check of the array sum may be left out if the result
-    is the reference of another frame, whose sum shows a wrong value too.
+    is the reference of another frame, whose sum shows a wrong value too. `header` is that of the
+    frame if the frame was checked already.
     """
-    header = checked_header(frame)
+    header = header or checked_header(frame)
+    if out is None:
+        out = _empty(header, header.components)
     base = reference if header.relative else None
-    return _decode(frame, header, base, out, check_sum=check_sum)
+    _decode_part(frame, header, slice(0, header.components), base, out)
+    if check_sum:
+        check_array_sum(frame, array_sum(out))
+    return out
 
 
 def decode_range(
@@ -241,23 +261,6 @@ def _empty(header: FrameHeader, count: int) -> Array:
     return memory[start : start + nbytes].view(header.kind.bits)
 
 
-def _decode(
-    data: Stored,
-    header: FrameHeader,
-    reference: Array | None,
-    out: Array | None,
-    *,
-    check_sum: bool = True,
-) -> Array:
-    """Decode a checked frame; all arrays are components."""
-    if out is None:
-        out = _empty(header, header.components)
-    _decode_part(data, header, slice(0, header.components), reference, out)
-    if check_sum:
-        check_array_sum(data, array_sum(out))
-    return out
-
-
 def _decode_part(
     data: Stored,
     header: FrameHeader,
@@ -305,10 +308,110 @@ def _decode_part(
             if block.remaining:
                 raise FormatError("LCC-FRM-07", block.where, f"{block.remaining} bytes are left over")
         if part.stop == header.components:
-            filling = padding(header, cursor.position + TAIL.size)
+            filling = header.padding(cursor.position + TAIL.size)
     if part.stop == header.components and (
         cursor.remaining != filling or any(map(any, cursor.chunks(cursor.remaining, "filling")))
     ):
         raise FormatError("LCC-FRM-07", "frame", "there are bytes after the last value")
     if header.kind.kind == "b" and int(out.max(initial=0)) > 1:
         raise FormatError("LCC-FRM-10", "frame", "a bool must be 0 or 1")
+
+
+_BLOCKS_AT_A_TIME: Final = 16  # read side by side: their bytes and codes are in memory
+
+
+@dataclass(frozen=True, eq=False)
+class Changed:
+    """The components that differ from those of the reference.
+
+    Parameters
+    ----------
+    places
+        Where they are: int64, rising.
+    bits
+        The new components.
+    total
+        The array sum of the new array.
+    """
+
+    places: Array
+    bits: Array
+    total: int
+
+
+def may_tell(header: FrameHeader) -> bool:
+    """Return whether a frame may tell what it changes: it has byte planes of one array's delta."""
+    kind = header.kind
+    return (
+        header.relative
+        and header.method == METHOD_PLANES
+        and not header.run
+        and kind.components == 1
+        and kind.kind != "b"
+    )
+
+
+def changed(
+    frame: Stored,
+    reference: Array,
+    total: int,
+    empty: Callable[[int, np.dtype[Any]], Array] = np.empty,
+) -> Reading[Changed | None]:
+    """Read what a frame changes; ``None`` if that is much, so that it takes less time to decode it.
+
+    Parameters
+    ----------
+    frame
+        Bytes of a frame that may tell.
+    reference
+        Components of its reference.
+    total
+        Their array sum.
+    empty
+        Returns memory for so many components of a type: for the places, and for the new components.
+
+    Raises
+    ------
+    DataError
+        If the bytes break a rule, or the new array has another sum than the frame says.
+    """
+    header = checked_header(frame)
+    cursor = Cursor(frame, "frame", header.size, len(frame) - TAIL.size)
+    places, starts, bits = list[Array](), list[int](), list[Array]()
+    blocks = enumerate(blocks_of(header, 0, header.components))
+    for group in batches(blocks, lambda _: 1, _BLOCKS_AT_A_TIME):
+        some = []
+        for number, (start, length, _) in group:
+            size = cursor.integer("I", f"size of block {number}")
+            block = Cursor(cursor.take(size, f"block {number}"), f"frame, block {number}")
+            some.append((block, slice(start, min(start + length, header.components))))
+        try:
+            found = yield from side_by_side(
+                planes.reading_codes(block, reference[here], header.kind) for block, here in some
+            )
+        except MemoryError as error:
+            raise LimitError("LCC-LIM-02", "frame", "not enough memory for its blocks") from error
+        for (block, here), codes in zip(some, found, strict=True):
+            if codes is None:
+                return None
+            if block.remaining:
+                raise FormatError("LCC-FRM-07", block.where, f"{block.remaining} bytes are left over")
+            new, word = np.empty_like(codes.codes), here.start * header.kind.size // 8
+            for part, before in codes.decode(reference[here], new):
+                total += sum_change_of(new[part], before, codes.places[part], word)
+            places.append(codes.places)
+            starts.append(here.start)
+            bits.append(new)
+    if cursor.remaining:
+        raise FormatError("LCC-FRM-07", "frame", "there are bytes after the last value")
+    check_array_sum(frame, total)
+    if starts != [0] or empty is not np.empty:
+        count = sum(own.size for own in places)
+        joined, end = empty(count, np.dtype(np.int64)), 0
+        for own, start in zip(places, starts, strict=True):
+            np.add(own, start, out=joined[end : end + own.size])
+            end += own.size
+        none = np.zeros(0, header.kind.bits)
+        bits = [np.concatenate([none, *bits], out=empty(count, header.kind.bits))]
+        places = [joined]
+    return Changed(places[0], bits[0], total & SUM_MASK)

@@ -18,17 +18,13 @@ from io import BytesIO
 from typing import Final, Literal, TypeAlias, get_args
 
 from ..arguments import check_choice
-from ..byteorder import stored_bytes, stored_view
 from ..constants import (
-    MAX_EXPANSION,
-    MAX_SMOOTH_COMPONENTS,
     METHOD_CODEBOOK,
     METHOD_PLANES,
     METHOD_RAW,
     METHOD_SMOOTH,
 )
-from ..element_table import ElementType
-from ..element_types import Array, components
+from ..element_types import Array, components, stored_bytes, stored_view
 from ..entropy.classes import row_length
 from ..entropy.stream_writer import Piece
 from ..loops.sums import crc32
@@ -38,7 +34,7 @@ from ..quantizers.registry import resolve_quantizer
 from . import planes, smooth
 from .codebook import SymbolCoder, fit_batches
 from .content import SUM_MASK, Content, array_sum, checked_array, part_of, reference_components
-from .header import TAIL, FrameHeader, Shape, check_shape
+from .header import TAIL, FrameHeader, check_shape
 from .pieces import raw_pieces
 
 #: How much time the encoder spends: ``"high"`` codes symbols by the class of their row and column.
@@ -105,7 +101,8 @@ def encode(
     array = checked_array(array, "the array")
     check_shape(array.shape)
     kind, bits = components(array)
-    quantizer = quantizer.resolved(bits, array.shape, kind)
+    if quantizer.resolve is not None:
+        quantizer, _ = quantizer.resolve(bits, array.shape, kind)
     base = None if reference is None else reference_components(reference, kind, array.shape)
     check_effort(effort)
     content = Content(bits, kind, (array.shape,), None if quantizer.absolute else base)
@@ -128,7 +125,7 @@ def encode_content(
     `effort` is described in :func:`lccodec.encode`.
     """
     coder = FrameCoder(content, quantizer, out, effort)
-    return coder.join(map(coder.write_block, range(len(coder.parts))))
+    return coder.join(map(coder.write_block, coder.parts))
 
 
 class FrameCoder:
@@ -146,6 +143,9 @@ class FrameCoder:
     ----------
     parts
         The components of each block; the last slice may go beyond the end.
+    write_block
+        Returns the pieces of the block of some components, and its part of the array sum; writes
+        what it decodes to.
     """
 
     def __init__(
@@ -157,13 +157,13 @@ class FrameCoder:
         self.parts = list(slices(content.bits.size, 1 << log2))
         self._header = FrameHeader(METHOD_PLANES, kind, relative, content.shapes, log2, content.run)
         self._codebook = b""
-        self._coder: SymbolCoder | smooth.SmoothCoder | _PlaneCoder = _PlaneCoder(content, out)
+        self.write_block: Callable[[slice], tuple[list[Piece], int]] = _PlaneCoder(content, out).write_block
         is_field = kind.kind == "f" and not content.run and content.bits.size > 0
-        if is_field and (plan := quantizer.field(content.bits, kind)):
+        if is_field and quantizer.field is not None and (plan := quantizer.field(content.bits, kind)):
             log2 = smooth.block_log2(content.bits.size)
             self._header = replace(self._header, method=METHOD_SMOOTH, block_log2=log2)
-            coder = smooth.SmoothCoder(content, plan, out)
-            self._coder, self.parts = coder, coder.blocks(log2)
+            field = smooth.SmoothCoder(content, plan, out)
+            self.write_block, self.parts = field.write_block, field.blocks(log2)
             return
         fitted = fit_batches(content, self._header, quantizer)
         if fitted:
@@ -172,13 +172,8 @@ class FrameCoder:
             matrix = effort == "high" and not content.run
             columns = row_length(content.shapes[0], kind.components) if matrix else 0
             in_place = out is content.reference
-            self._coder = SymbolCoder(self._header, fitted, out, columns, in_place=in_place)
-            self._codebook = self._coder.codebook
-
-    def write_block(self, number: int) -> tuple[list[Piece], int]:
-        """Return the pieces of a block and its part of the array sum; write what it decodes to."""
-        block, total = self._coder.write_block(self.parts[number])
-        return [block] if isinstance(block, bytes) else block, total
+            coder = SymbolCoder(self._header, fitted, out, columns, in_place=in_place)
+            self.write_block, self._codebook = coder.write_block, coder.codebook
 
     def join(self, blocks: Iterable[tuple[list[Piece], int]]) -> Iterator[Piece]:
         """Yield the frame in chunks, given what `write_block` has returned for each block."""
@@ -218,16 +213,8 @@ class FrameCoder:
         else:
             yield head  # not written yet if the array is empty
             length += len(head)
-            yield bytes(padding(self._header, length + TAIL.size))
+            yield bytes(self._header.padding(length + TAIL.size))
         yield struct.pack("<Q", checksum & SUM_MASK)
-
-
-def padding(header: FrameHeader, length: int) -> int:
-    """Return how many zero bytes keep a frame inside its limit (LCC-LIM-03, LCC-LIM-12)."""
-    least = 0 if header.relative else -(-header.nbytes // MAX_EXPANSION)
-    if header.method == METHOD_SMOOTH:
-        least = max(least, -(-header.components // MAX_SMOOTH_COMPONENTS))
-    return max(0, least - length)
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,7 +235,6 @@ class _PlaneCoder:
 
 
 _CHUNK_BYTES: Final = 1 << 20  # copied, summed, hashed and written while the cache has them
-_TAIL_BYTES: Final = 12  # the array sum and the CRC-32
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,38 +243,32 @@ class RawFrame:
 
     Parameters
     ----------
-    kind, shapes, run
-        As in `Content`.
+    header
+        Of the frame: ``FrameHeader(METHOD_RAW, kind, False, shapes, 0, run)``.
     read
         Returns the content, which may change meanwhile if it is a single array.
     """
 
-    kind: ElementType
-    shapes: tuple[Shape, ...]
-    run: bool
+    header: FrameHeader
     read: Callable[[], Content]
-
-    @property
-    def _header(self) -> FrameHeader:
-        return FrameHeader(METHOD_RAW, self.kind, False, self.shapes, 0, self.run)
 
     @property
     def length(self) -> int:
         """Bytes of the frame."""
-        return len(self._header.to_bytes()) + self._header.nbytes + _TAIL_BYTES
+        return self.header.size + self.header.nbytes + TAIL.size
 
     @property
     def table_pieces(self) -> int:
         """In how many pieces it is cut; 0 if it is not (LCC-PCS)."""
-        return raw_pieces(self._header)
+        return raw_pieces(self.header)
 
     def chunks(self) -> Iterator[bytes | memoryview]:
         """Yield the bytes of the frame in chunks that do not change. Each value is read once."""
-        head, total = self._header.to_bytes(), 0
+        head, total = self.header.to_bytes(), 0
         yield head
-        crc, bits, size = crc32(head), self.read().bits, self.kind.size
+        crc, bits, size = crc32(head), self.read().bits, self.header.kind.size
         for part in slices(bits.size, _CHUNK_BYTES // size):
-            own = bits[part] if self.run else bits[part].copy()
+            own = bits[part] if self.header.run else bits[part].copy()
             total += array_sum(own, part.start * size // 8)
             data = stored_view(own).data
             crc = crc32(data, crc)

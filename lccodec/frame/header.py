@@ -23,8 +23,10 @@ from ..constants import (
     MAX_BLOCK_LOG2,
     MAX_DIMENSIONS,
     MAX_ELEMENTS,
+    MAX_EXPANSION,
     MAX_RUN_COMPONENTS,
     MAX_SMOOTH_BLOCK_LOG2,
+    MAX_SMOOTH_COMPONENTS,
     METHOD_CODEBOOK,
     METHOD_PLANES,
     METHOD_RAW,
@@ -87,7 +89,10 @@ class FrameHeader:
     @cached_property  # a run has thousands of them
     def sizes(self) -> list[int]:
         """Number of components of each array."""
-        return [math.prod(shape) * self.kind.components for shape in self.shapes]
+        sizes = []
+        for shape in self.shapes:
+            sizes.append(math.prod(shape) * self.kind.components)
+        return sizes
 
     @cached_property
     def components(self) -> int:
@@ -104,6 +109,13 @@ class FrameHeader:
         """Bytes of the serialized header."""
         extents = 8 * sum(map(len, self.shapes))
         return _HEAD.size + extents + (4 + len(self.shapes) if self.run else 0)
+
+    def padding(self, length: int) -> int:
+        """Return how many zero bytes keep a frame inside its limit (LCC-LIM-03, LCC-LIM-12)."""
+        least = 0 if self.relative else -(-self.nbytes // MAX_EXPANSION)
+        if self.method == METHOD_SMOOTH:
+            least = max(least, -(-self.components // MAX_SMOOTH_COMPONENTS))
+        return max(0, least - length)
 
     def to_bytes(self) -> bytes:
         """Return the header as stored."""

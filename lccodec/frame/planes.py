@@ -10,8 +10,10 @@ Source: SPEC 6.2 and 7.5. The order-preserving difference is from FM-Delta (Ning
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Final
 
 import numpy as np
@@ -19,9 +21,8 @@ import numpy as np
 from ..constants import STREAM_HUFFMAN, STREAM_PACKED, STREAM_RAW
 from ..cursor import Cursor
 from ..element_table import ElementType
-from ..element_types import Array
+from ..element_types import Array, unzigzag, zigzag
 from ..entropy.lockstep import Reading, finish
-from ..entropy.numbers import unzigzag, zigzag
 from ..entropy.runs import Form, Sparse, as_sparse, dense
 from ..entropy.split import References, find_small
 from ..entropy.stream_reader import reading
@@ -270,9 +271,16 @@ class _Planes:
 def read_block(cursor: Cursor, reference: Array | None, kind: ElementType, out: Array) -> None:
     """Read one block into `out`, which may be `reference`; both are components."""
     planes = finish(_reading(cursor, reference, kind, out.size))
-    few = [plane for plane in planes if isinstance(plane, Sparse)]
+    few = list[Sparse]()
+    for plane in planes:
+        if isinstance(plane, Sparse):
+            few.append(plane)
     if len(few) < kind.size:
-        _combine([dense(plane, out.size) for plane in planes], reference, kind, out)
+        before = out[:0] if reference is None else reference
+        whole = list(map(dense, planes, repeat(out.size)))
+        for part in slices(out.size):
+            parts = map(operator.itemgetter(part), whole)
+            join(tuple(parts), before[part], kind.is_float, out[part])
         return
     if reference is None:
         out[:] = 0
@@ -294,7 +302,7 @@ def _reading(cursor: Cursor, reference: Array | None, kind: ElementType, size: i
         count = planes[-1].positions.size if isinstance(planes[-1], Sparse) else size
         changed += count * _MERGE_COST if number else count
         if changed * _CHANGED_RATIO > size:
-            planes = [dense(plane, size) for plane in planes]
+            planes = list(map(dense, planes, repeat(size)))
     return planes
 
 
@@ -330,13 +338,6 @@ def reading_codes(cursor: Cursor, reference: Array, kind: ElementType) -> Readin
     planes = yield from _reading(cursor, reference, kind, reference.size)
     few = [plane for plane in planes if isinstance(plane, Sparse)]
     return _joined(few, kind) if len(few) == kind.size else None
-
-
-def _combine(planes: Sequence[Array], reference: Array | None, kind: ElementType, out: Array) -> None:
-    """Write the components of whole planes into `out`."""
-    before = out[:0] if reference is None else reference
-    for part in slices(out.size):
-        join(tuple(plane[part] for plane in planes), before[part], kind.is_float, out[part])
 
 
 def _split(bits: Array, reference: Array, is_float: bool, planes: tuple[Array, ...]) -> None:

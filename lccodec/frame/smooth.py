@@ -14,18 +14,18 @@ from typing import Final
 
 import numpy as np
 
-from ..constants import MAX_SMOOTH_BLOCK_LOG2, MIN_SMOOTH_BLOCK_LOG2
+from ..constants import MAX_NUMBER_BITS, MAX_SMOOTH_BLOCK_LOG2, MIN_SMOOTH_BLOCK_LOG2
 from ..cursor import Cursor
 from ..element_table import ELEMENT_TYPES, ElementType
-from ..element_types import Array, narrow
-from ..entropy.numbers import read_numbers, write_numbers
-from ..entropy.runs import as_sparse
+from ..element_types import Array, narrow, stored_bytes
+from ..entropy.runs import Form, Sparse, as_sparse, dense, is_filled, pack, packed_size, unpack
 from ..entropy.stream_reader import read_stream
 from ..entropy.stream_writer import Piece, write_stream
 from ..errors import FormatError
 from ..loops import kernel
 from ..loops.prediction import PREDICTORS
 from ..loops.representatives import is_native
+from ..parallel import slices
 from ..quantizers.field import LARGEST, LATTICE_ORIGIN, MOST_LATTICE_STEPS, FieldPlan, wide
 from ..quantizers.lattice import Coded, Shape, decode_block, encode_block, levels
 from . import planes
@@ -134,7 +134,7 @@ class SmoothCoder:
         self._shapes.update(zip(ends, shapes, strict=True))
         return [slice(end - math.prod(shape), end) for end, shape in self._shapes.items()]
 
-    def write_block(self, part: slice) -> tuple[bytes, int]:
+    def write_block(self, part: slice) -> tuple[list[Piece], int]:
         """Return a block and its part of the array sum; write its decoded components into `out`."""
         content, plan, kind = self.content, self.plan, self.content.kind
         shape = self._shapes[part.stop]
@@ -162,7 +162,7 @@ class SmoothCoder:
         if self.out is not None:
             self.out[part] = result
         pieces = _write(coded, limits, escapes, result[escapes], kind, own.size)
-        return b"".join(pieces), placed_sum(result, part.start)
+        return [b"".join(pieces)], placed_sum(result, part.start)
 
     def _is_plain(self, values: Array, moved: Array) -> bool:
         """Return whether no element needs care."""
@@ -377,6 +377,66 @@ def _write(
         mask[escapes] = 1
         pieces += [*write_stream(mask), *planes.write_block(exact, None, kind)[0]]
     return pieces
+
+
+# An encoder's choice: the middle one of the numbers has about so many bits above the low bits.
+_KEPT_NUMBER_BITS: Final = 6
+_SAMPLED_NUMBERS: Final = 1 << 12
+
+
+def write_numbers(numbers: Array) -> list[Piece]:
+    """Code unsigned integers below 2**53, uint8 or uint64, 1-D (LCC-SMO-07)."""
+    if numbers.dtype == np.uint8:
+        return [b"\x10", *write_stream(numbers)]
+    largest = int(numbers.max(initial=0))
+    low = 0
+    if largest > 255:
+        sample = np.sort(numbers[:: max(numbers.size // _SAMPLED_NUMBERS, 1)])
+        low = max(int(sample[sample.size // 2]).bit_length() - _KEPT_NUMBER_BITS, 0) % 8
+    planes = max(-(-(largest.bit_length() - low) // 8), 1)
+    pieces: list[Piece] = [bytes([planes << 4 | low])]
+    if low:
+        pieces.append(stored_bytes(pack((numbers & ((1 << low) - 1)).astype(np.uint8), low)))
+    for plane in range(planes):
+        pieces += write_stream((numbers >> (low + 8 * plane)).astype(np.uint8))
+    return pieces
+
+
+def read_numbers(cursor: Cursor, count: int) -> Array:
+    """Return `count` numbers: uint8, uint16, uint32 or uint64, as the widest of them needs."""
+    head = cursor.integer("B", "form of numbers")
+    planes, low = head >> 4, head & 15
+    if not 1 <= planes <= 7 or low > 7:
+        raise FormatError("LCC-SMO-07", cursor.where, f"numbers of {planes} bytes and {low} bits")
+    parts = None
+    if low:
+        stored = cursor.take(packed_size(count, low), "low bits of numbers")
+        if not is_filled(stored, count, low):
+            raise FormatError("LCC-SMO-07", cursor.where, "the padding behind the low bits is not zero")
+        parts = unpack(stored, count, low)
+    if planes == 1 and parts is None:
+        return dense(read_stream(cursor, count), count)
+    width = 8 * planes + low
+    numbers = np.zeros(count, next(f"u{size}" for size in (2, 4, 8) if width <= 8 * size))
+    for plane in range(planes):
+        _add_plane(numbers, read_stream(cursor, count), 8 * plane)
+    numbers <<= low
+    if parts is not None:
+        numbers |= parts
+    if width > MAX_NUMBER_BITS and int(numbers.max(initial=0)) >> MAX_NUMBER_BITS:
+        message = f"a number of more than {MAX_NUMBER_BITS} bits"
+        raise FormatError("LCC-SMO-07", cursor.where, message)
+    return numbers
+
+
+def _add_plane(numbers: Array, plane: Form, shift: int) -> None:
+    """Set eight bits of each number, which are 0."""
+    if isinstance(plane, Sparse):
+        numbers[plane.positions] |= plane.values.astype(numbers.dtype) << shift
+        return
+    symbols = dense(plane, numbers.size)
+    for part in slices(numbers.size):
+        numbers[part] |= symbols[part].astype(numbers.dtype) << shift
 
 
 def read_block(cursor: Cursor, shape: Shape, kind: ElementType, reference: Array | None, out: Array) -> None:

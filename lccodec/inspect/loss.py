@@ -249,7 +249,7 @@ def _bound(row: ArrayRow, policies: Sequence[Policy]) -> float | None:
 
 def guaranteed_error(quantizer: Quantizer) -> float | None:
     """Return the largest absolute error that a quantizer allows; ``None`` if it has no bound."""
-    if quantizer.awake is not quantizer:  # what waits may be off by more
+    if quantizer.trigger is not None:  # what waits may be off by more
         return None
     if not quantizer.lossy:
         return 0.0

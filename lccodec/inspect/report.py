@@ -23,12 +23,11 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from ..byteorder import stored_bytes
 from ..chain.read.info import ArrayInfo
 from ..chain.read.replay import DecodedArray
 from ..container.manifest import Figures
 from ..container.tree import unescaped
-from ..element_types import Array
+from ..element_types import Array, stored_bytes
 from ..policy.roles import Role
 from ..quantizers.field import find_extent, wide
 from .difference import Replacement

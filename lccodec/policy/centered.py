@@ -75,7 +75,7 @@ def centered(policy: Policy, arrays: Sequence[Candidate], alone: bool) -> Policy
             found[mean.name] = CenteredMean(exact)
             spreads = unwork(spread.astype(square.kind.work), square.kind)
             found[square.name] = CenteredSquare(coder, exact, spreads)
-    return policy.with_arrays(found)
+    return policy.with_arrays(found) if found else policy
 
 
 def _coder(policy: Policy, c: Candidate, alone: bool) -> Quantizer:
@@ -138,7 +138,8 @@ class CenteredSquare(Quantizer):
 
     def stands_alone(self, bits: Array, reference: Array, kind: ElementType) -> bool:  # noqa: ARG002
         """Return whether the differences are coded without their reference."""
-        return self.then.stands_alone(self.bits, reference, kind)
+        alone = self.then.stands_alone
+        return alone is not None and alone(self.bits, reference, kind)
 
     def fit(self, batch: Residual) -> Partition | None:
         """Fit the steps to the differences."""

@@ -204,7 +204,7 @@ def obeying(policy: Policy, arrays: Iterable[Candidate]) -> Policy:
             quantizer = obeyed(policy, c.declared, c.name, c.role, c.why, c.kind, c.elements)
             if quantizer is not None:
                 found[c.name] = quantizer
-    return policy.with_arrays(found)
+    return policy.with_arrays(found) if found else policy
 
 
 def obeyed(

@@ -35,11 +35,11 @@ from typing import Final
 
 import numpy as np
 
-from ..element_types import Array, octaves, subtract, work
+from ..element_types import Array, has_negative, octaves, subtract, work, zero
 from ..parallel import slices
 from ..quantizers.base import Quantizer, guarantee_of
 from ..quantizers.grid import DEAD_ZONE
-from ..quantizers.guarantee import has_negative, spoiled, zero
+from ..quantizers.guarantee import spoiled
 from ..quantizers.logarithmic import LogSteps
 from ..quantizers.uniform import UniformDeadzone
 from .again import AsReference, between_quantizer, promised

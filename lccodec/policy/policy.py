@@ -77,7 +77,7 @@ class Candidate:
     inherited: bool = False  # whether the save leaves it out: it is its reference, bit for bit
     changed: float | None = None  # most of it that differs from the reference; if hashes say so
     declared: Declaration | None = None  # what its file says of it
-    step: float | None = None  # of a copy of a weight (`lccodec.policy.followers`)
+    step: float | None = None  # of a copy of a weight (`lccodec.policy.values`)
 
     @property
     def elements(self) -> int:
@@ -183,7 +183,7 @@ class Policy:
             return Lossless()
         found = self._of_pattern(name)
         if found is not None:
-            return Lossless() if role == "second_moment" and found.awake is not found else found
+            return Lossless() if role == "second_moment" and found.trigger is not None else found
         if size < self.smallest:
             return Lossless()
         return self.roles.get(role, Lossless())
@@ -217,7 +217,7 @@ class Policy:
 
     def with_arrays(self, arrays: Mapping[str, Quantizer]) -> Self:
         """Return the policy with quantizers of arrays by whole name, which go before all others."""
-        return replace(self, arrays={**self.arrays, **arrays}) if arrays else self
+        return replace(self, arrays={**self.arrays, **arrays})
 
     def _of_pattern(self, name: str) -> Quantizer | None:
         if name in self.arrays:
@@ -232,7 +232,7 @@ class Policy:
             self._check_trigger(name, role, self._of_pattern(name))
 
     def _check_trigger(self, place: str, role: Role, quantizer: Quantizer | None) -> None:
-        if role == "second_moment" and quantizer is not None and quantizer.awake is not quantizer:
+        if role == "second_moment" and quantizer is not None and quantizer.trigger is not None:
             raise ArgumentError(
                 f"policy {self.name!r}: {place!r}: second moments must not be Triggered: small ones could"
                 " get large errors; use LogSteps, which decides for each element"

@@ -21,16 +21,37 @@ framework knows by types:
 3. Without an optimizer, what is called a weight is one. If the state has an entry for a model
    (``model``, ``params``), only below that.
 4. A tree that has the structure of a model and is known to be an average of its weights has
-   weights, too (:mod:`lccodec.policy.averages`).
-5. All else is exact. But a save looks at values, too, and finds weights that it has in two types
-   (:mod:`lccodec.policy.copies`), which of a partly frozen model have moved, and what follows
-   weights (:mod:`lccodec.policy.followers`).
+   weights, too.
+5. All else is exact. But a save looks at values, too, and finds weights that it has in two types,
+   which of a partly frozen model have moved, and what follows weights
+   (:mod:`lccodec.policy.values`).
+
+**Averages** of weights are exponential moving averages, or those of stochastic averaging.
+
+An average is a set of weights that a run is evaluated with. Its errors do what errors of weights
+do, so it is coded as weights are: relative to its own movement. But a name alone says too little: a
+codebook has an ``ema``, too. So all of this must hold of a tree of arrays:
+
+- Its place is named as an average of a model, and as nothing else (``ema``, ``swa_model``,
+  ``params_ema``; ``ema_G`` beside ``net_G``). Or it has what
+  ``torch.optim.swa_utils.AveragedModel`` has: ``n_averaged``.
+- A model has all of its arrays, with the same names and shapes. Single numbers, such as ``decay``,
+  may be beside them.
+- It has all weights of that model, and at least two. They are all weights of the state; or both
+  trees are entries of the state, as those of several networks are.
+- It is not inside an optimizer.
+
+Then its arrays that stand for weights are weights, too. The others, such as statistics, stay exact.
+A teacher, a target and an initial state also have the structure of the model. They are no averages,
+or not for sure: they are exact.
 """
 
 from __future__ import annotations
 
 import difflib
+import math
 import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -39,9 +60,8 @@ from types import MappingProxyType
 from typing import Final
 
 from ..errors import ArgumentError
-from .averages import find_averages
-from .optimizer import Optimizers, Path, find_optimizers, name_parts, path_of
-from .vocabulary import MODELS, ROLES, Role, meaning
+from .optimizer import Optimizers, Path, Shape, find_optimizers, name_parts, path_of
+from .vocabulary import AVERAGES, MODELS, ROLES, WRAPPERS, Role, meaning
 
 __all__ = ["ROLES", "Role"]  # also from here
 
@@ -92,7 +112,7 @@ def assign_roles(
     A name can mean different things beside different names. `given` are roles of the user by name
     or pattern (:mod:`fnmatch`): a whole name goes before patterns, and of several patterns that
     fit, the first counts. `known` are roles by whole name from a framework's structures, which go
-    before names and shapes. Raises ``ArgumentError`` for an unknown role.
+    before names and shapes.
 
     >>> shapes = {"fc.weight": (9, 9), "bn.var": (9,), "opt/nu/fc.weight": (9, 9), "x": (9, 9)}
     >>> for name, found in assign_roles(shapes, {"bn.*": "other"}).items():
@@ -102,26 +122,23 @@ def assign_roles(
     opt/nu/fc.weight second_moment 'nu' of an optimizer
     x                other         nothing names it
     """
-    given = check_roles(given or {})
-    roles = dict(_assigned(tuple((name, tuple(shape)) for name, shape in shapes.items())))
+    names = tuple(zip(shapes, map(tuple, shapes.values()), strict=True))
+    roles = dict(_assigned(names))
     if known:
         roles.update((name, assignment) for name, assignment in known.items() if name in roles)
     if given:
         roles.update(list(_given(given, roles)))
-    averages = find_averages(
-        tuple((name, tuple(shape)) for name, shape in shapes.items()),
-        frozenset(name for name, assigned in roles.items() if assigned.role == "weight"),
-        frozenset(name for name, assigned in roles.items() if _may_be_average(assigned)),
-    )
+    weights, spare = list[str](), list[str]()
+    for name, assigned in roles.items():
+        if assigned.role == "weight":
+            weights.append(name)
+        elif assigned.role == "other" and (
+            assigned.why in (UNNAMED, UNTRAINED, PERHAPS, OUTSIDE) or assigned.why.endswith(EXACT_NAME)
+        ):  # exact only by its name, or because nothing says more
+            spare.append(name)
+    averages = find_averages(names, frozenset(weights), frozenset(spare))
     roles.update(dict.fromkeys(averages, Assignment("weight", AVERAGE)))
     return roles
-
-
-def _may_be_average(assigned: Assignment) -> bool:
-    """Return whether an array is exact only by its name, or because nothing says more."""
-    return assigned.role == "other" and (
-        assigned.why in (UNNAMED, UNTRAINED, PERHAPS, OUTSIDE) or assigned.why.endswith(EXACT_NAME)
-    )
 
 
 def is_exact(name: str) -> bool:
@@ -150,10 +167,14 @@ def check_known(roles: Mapping[str, Assignment | Role], names: Collection[str]) 
     """
     if not isinstance(roles, Mapping):
         raise ArgumentError(f"roles must be a mapping from names or patterns to roles; got {roles!r:.100}")
-    known = {name: role for name, role in roles.items() if isinstance(role, Assignment)}
-    if len(known) < len(roles):
-        given = check_roles({name: role for name, role in roles.items() if not isinstance(role, Assignment)})
-        check_matches("roles", given, names)
+    known, given = dict[str, Assignment](), dict[str, Role]()
+    for name, role in roles.items():
+        if isinstance(role, Assignment):
+            known[name] = role
+        else:
+            given[name] = role
+    if given:
+        check_matches("roles", check_roles(given), names)
         known.update(_given(given, names))
     return known
 
@@ -310,3 +331,131 @@ def _weights_beside(names: Collection[str]) -> set[str]:
     found = {name: partner for name, partner in pairs.items() if partner}
     paths = {path_of(name) for name in names} if found else set()
     return {name for name, partner in found.items() if (*path_of(name)[:-1], partner) in paths}
+
+
+_COUNTER: Final = "n_averaged"  # of AveragedModel
+_LEAST_WEIGHTS: Final = 2  # a single array of the same shape says too little
+#: Words that the name of an average has beside those of `AVERAGES`.
+_MODEL_WORDS: Final = MODELS | {"state", "dict", "models", "param", "weight"}
+
+
+@lru_cache(maxsize=4)  # every save of a run has the same names
+def find_averages(
+    shapes: tuple[tuple[str, Shape], ...], weights: frozenset[str], spare: frozenset[str]
+) -> frozenset[str]:
+    """Return the names of the arrays that are averages of weights.
+
+    Parameters
+    ----------
+    shapes
+        Names and shapes of all arrays of the state.
+    weights
+        The names of the weights.
+    spare
+        The names of the arrays that may be averages, as nothing says what else they are.
+
+    Examples
+    --------
+    >>> weights = frozenset(["net/fc.weight", "net/fc.bias"])
+    >>> spare = frozenset(["ema/fc.weight", "ema/fc.bias", "old/fc.weight", "old/fc.bias"])
+    >>> found = find_averages(tuple((name, (9,)) for name in weights | spare), weights, spare)
+    >>> sorted(found)
+    ['ema/fc.bias', 'ema/fc.weight']
+    """
+    paths = {name: path_of(name) for name, _ in shapes}
+    counters = {path[:-1] for path in paths.values() if path[-1] == _COUNTER}
+    trees: defaultdict[Path, list[str]] = defaultdict(list)
+    for name, path in paths.items():
+        for place in _places(path, counters) if name not in weights else ():
+            trees[place].append(name)
+    found: set[str] = set()
+    if trees:
+        state = _State(dict(shapes), paths, weights)
+        for place, names in trees.items():
+            found |= state.averaged(place, names, place in counters) & spare
+    return frozenset(found)
+
+
+def _places(path: Path, counters: Collection[Path]) -> Iterator[Path]:
+    """Yield the places of averages that an array may be part of."""
+    for depth, part in enumerate(path[:-1], 1):
+        word = meaning(part)
+        if word.optimizer or word.entry:
+            return
+        if path[:depth] in counters or not AVERAGES.isdisjoint(_words(part)):
+            yield path[:depth]
+
+
+def _words(part: str) -> Iterator[str]:
+    return (word for word in re.split("[^a-z]+", part) if word)
+
+
+class _State:
+    """All arrays of a state, some of which are weights."""
+
+    def __init__(
+        self, shapes: Mapping[str, Shape], paths: Mapping[str, Path], weights: Collection[str]
+    ) -> None:
+        self._shapes, self._paths, self._weights = shapes, paths, weights
+        self._starts: defaultdict[Path, set[Path]] = defaultdict(set)  # of models, by the end of a weight
+        self._counts: Counter[Path] = Counter()  # of weights, by place
+        for name in weights:
+            path = paths[name]
+            for depth in range(len(path)):
+                self._counts[path[:depth]] += 1
+                self._starts[_unwrapped(path[depth:])].add(path[:depth])
+
+    def averaged(self, place: Path, names: Collection[str], counted: bool) -> set[str]:
+        """Return the arrays at a place that stand for weights; none if its tree is not a model's.
+
+        `counted` says that the place is known by what it has, whatever it is called.
+        """
+        tree = {name: self._paths[name][len(place) :] for name in names}
+        while True:
+            deep = {name: path for name, path in tree.items() if len(path) > 1}
+            parts = {path[0] for path in deep.values()}
+            if len(parts) != 1 or not parts <= MODELS | WRAPPERS:
+                break
+            if not all(self._is_number(name) for name in tree.keys() - deep.keys()):
+                break
+            tree = {name: path[1:] for name, path in deep.items()}
+        by_end = {_unwrapped(path): name for name, path in tree.items()}
+        if len(by_end) < len(tree):
+            return set()
+        counts = Counter(start for end in by_end for start in self._starts.get(end, ()))
+        # A state may have thousands of layers: only models that have all their weights here count.
+        starts = [start for start, count in counts.items() if count == self._counts[start]]
+        strange = {word for part in place for word in _words(part)} - AVERAGES - _MODEL_WORDS
+        for start in sorted(starts):
+            named = counted or strange <= {word for part in start for word in _words(part)}
+            if named and (found := self._mirrored(start, by_end, top=len(place) == 1)):
+                return found
+        return set()
+
+    def _mirrored(self, start: Path, by_end: Mapping[Path, str], top: bool) -> set[str]:
+        """Return the averages of the weights below `start`; none if the trees differ."""
+        own = set(by_end.values())
+        below = {
+            _unwrapped(path[len(start) :]): name
+            for name, path in self._paths.items()
+            if path[: len(start)] == start and name not in own
+        }
+        weights = {end: name for end, name in below.items() if name in self._weights}
+        if len(weights) < _LEAST_WEIGHTS:
+            return set()
+        if len(weights) < len(self._weights) and not (top and len(start) == 1):
+            return set()
+        for end, name in by_end.items():
+            if end in below:
+                if self._shapes[below[end]] != self._shapes[name]:
+                    return set()
+            elif not self._is_number(name):
+                return set()
+        return {by_end[end] for end in weights}
+
+    def _is_number(self, name: str) -> bool:
+        return math.prod(self._shapes[name]) == 1 and len(self._shapes[name]) < 2
+
+
+def _unwrapped(path: Path) -> Path:
+    return tuple(part for part in path if part not in WRAPPERS)

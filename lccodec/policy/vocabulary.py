@@ -13,7 +13,7 @@ The last part of a name says that an array is called a weight: always (``weight`
 Any part may be the entry of an optimizer (`FAMILIES`). That alone does not make a moment: see
 :mod:`lccodec.policy.optimizer`. What `EXACT` names (``ema``, ``teacher``, ``criterion``) is exact,
 with everything below it, unless it is an average with the structure of a model
-(:mod:`lccodec.policy.averages`).
+(:mod:`lccodec.policy.roles`).
 """
 
 from __future__ import annotations
@@ -164,10 +164,10 @@ _OPTIMIZER_PATTERN: Final = re.compile(
 )
 
 #: Words for averages of weights. They are exact, unless they have the structure of a model
-#: (:mod:`lccodec.policy.averages`).
+#: (:mod:`lccodec.policy.roles`).
 AVERAGES: Final = frozenset(["ema", "swa", "polyak", "shadow", "avg", "average", "averaged"])
 #: Words for what follows weights: of an array that does, by its values, they do not say that it is
-#: exact (:mod:`lccodec.policy.followers`).
+#: exact (:mod:`lccodec.policy.values`).
 FOLLOWERS: Final = AVERAGES | {"target", "targets", "slow"}
 #: Names of what no quantizer may change. A part is exact if one of its words is listed.
 EXACT: Final = frozenset(

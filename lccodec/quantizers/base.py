@@ -84,6 +84,17 @@ class Partition(Protocol):
     # it takes less time than a search for them.
 
 
+class Trigger(Protocol):
+    """Lets an array of a chain wait, stored as unchanged, until it has moved far enough."""
+
+    @property
+    def then(self) -> Quantizer:
+        """The quantizer of an array that no longer waits."""
+
+    def waits(self, bits: Array, reference: Array, kind: ElementType) -> bool:
+        """Return whether an array stays as in its reference; both are components."""
+
+
 class Quantizer:
     """Chooses a partition for the arrays of a batch. Subclasses are frozen dataclasses.
 
@@ -101,6 +112,17 @@ class Quantizer:
     in_keyframes
         Whether it also codes the keyframes of an array that a pattern of a policy gives it. Others
         leave such an array exact there.
+    resolve
+        Returns the quantizer that codes an array, given as components, its shape and type; and why,
+        in a few words. ``None`` if the quantizer itself codes all arrays.
+    trigger
+        What lets an array wait, stored as unchanged; ``None`` if it never waits.
+    stands_alone
+        Returns whether an array is coded without its reference, given both as components. ``None``
+        if only `absolute` says so.
+    field
+        Returns how an array, given as components of a floating point type, is coded as a field
+        (SPEC 6.4), or ``None`` to code it by symbols. ``None`` if no array is coded as one.
     """
 
     ordered: ClassVar[bool] = False
@@ -108,6 +130,10 @@ class Quantizer:
     in_keyframes: ClassVar[bool] = False
     absolute: bool = False
     max_error: float | None = None
+    resolve: Callable[[Array, tuple[int, ...], ElementType], tuple[Quantizer, str]] | None = None
+    trigger: Trigger | None = None
+    stands_alone: Callable[[Array, Array, ElementType], bool] | None = None
+    field: Callable[[Array, ElementType], FieldPlan | None] | None = None
 
     def bin_width(self, differences: Array) -> float | None:  # noqa: ARG002
         """Return the width of the bins for differences like these; ``None`` if it is fixed."""
@@ -121,14 +147,6 @@ class Quantizer:
     def finer(self, max_error: float) -> Quantizer | None:  # noqa: ARG002
         """Return the quantizer with another bound on the error; ``None`` if it cannot have one."""
         return None
-
-    def resolved(self, bits: Array, shape: tuple[int, ...], kind: ElementType) -> Quantizer:  # noqa: ARG002
-        """Return the quantizer that codes an array, given as components: itself, or another."""
-        return self
-
-    def verdict(self, found: Quantizer) -> str:  # noqa: ARG002
-        """Return why `resolved` has found another quantizer, in a few words."""
-        return ""
 
     def extent(self, bits: Array, kind: ElementType) -> Extent | None:
         """Return the extent of an array of floats, whose range a bound may be a share of."""
@@ -148,22 +166,9 @@ class Quantizer:
         return True
 
     @property
-    def awake(self) -> Quantizer:
-        """The quantizer of an array that does not wait: itself, unless `waits` can return True."""
-        return self
-
-    @property
     def for_rewriting(self) -> Quantizer:
         """The quantizer of an array that is decoded, changed in part, and coded again and again."""
         return self
-
-    def waits(self, bits: Array, reference: Array, kind: ElementType) -> bool:  # noqa: ARG002
-        """Return whether an array stays as in its reference; both are components."""
-        return False
-
-    def stands_alone(self, bits: Array, reference: Array, kind: ElementType) -> bool:  # noqa: ARG002
-        """Return whether an array is coded without its reference; both are components."""
-        return self.absolute
 
     def settled(self, bits: Array, reference: Array | None, kind: ElementType) -> Quantizer:  # noqa: ARG002
         """Return the quantizer that codes an array in a keyframe; both arrays are components.
@@ -179,13 +184,6 @@ class Quantizer:
         Both are components.
         """
         return self
-
-    def field(self, bits: Array, kind: ElementType) -> FieldPlan | None:  # noqa: ARG002
-        """Return how an array is coded as a field (SPEC 6.4); ``None`` to code it by symbols.
-
-        The array is given as components, of a floating point type.
-        """
-        return None
 
     def widest_factor(self, differences: Array, step: float) -> float:  # noqa: ARG002
         """Return the largest factor of steps that are at most `step` for such differences.

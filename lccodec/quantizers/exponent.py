@@ -136,7 +136,7 @@ class _Partition:
             if 2 * np.count_nonzero(found) > found.size:
                 self.zone = _Nowhere(-normal, normal)
         elif has_loops(work) and not mean:
-            for start in batch.pieces():
+            for start in batch.pieces:
                 seen = np.count_nonzero(self._most)
                 extremes(*batch.operands(start), self._shift, self._first(), self._least, self._most)
                 if np.count_nonzero(self._most) > seen:
@@ -146,7 +146,7 @@ class _Partition:
             occupied = np.zeros(size, bool)
             occupied[self._numbers(*finite(*next(batch.sample())))] = True
             self._promote(occupied)
-        for start in batch.pieces():
+        for start in batch.pieces:
             differences, owner = batch.finite_outside(start, self.zone)
             patterns = differences.view(self._pattern)
             seen = np.count_nonzero(self._most)

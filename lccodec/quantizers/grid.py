@@ -192,7 +192,7 @@ def fit_grid(
         reach[:] = max_error * (1 - 2.0 ** (1 - kind.mantissa))
     zone = Zone.within(reach * usable, kind.work, beyond)
     largest = np.zeros(batch.arrays)
-    for start in batch.pieces():
+    for start in batch.pieces:
         d, owner = batch.finite_outside(start, zone)
         if isinstance(owner, int):
             largest[0] = max(largest[0], float(d.max(initial=0)), -float(d.min(initial=0)))
@@ -284,7 +284,7 @@ def _with_representatives(
     sums, counts, past = np.zeros(total), np.zeros(total), np.zeros(batch.arrays)
     inside = np.zeros(batch.arrays)  # sums of squares
     unit = 2.0**-64 if float(grid.steps.max()) > 2.0**900 else 1.0  # so that sums do not overflow
-    starts = batch.pieces()
+    starts = batch.pieces
     stride = max(len(starts) // _MIN_PIECES_FOR_MEANS, 1)
     for start in starts[::stride]:
         d, owner = batch.finite_outside(start, grid.zone)

@@ -21,29 +21,7 @@ from typing import Final
 import numpy as np
 
 from ..element_table import ElementType
-from ..element_types import Array, octaves, work
-from ..parallel import slices
-
-
-def negative(bits: Array, kind: ElementType) -> Array:
-    """Return which floating point components are numbers below 0."""
-    sign = 1 << (8 * kind.size - 1)
-    infinity = sign - (1 << kind.mantissa)
-    # The patterns of the negative numbers become 0, 1, 2, and so on, below infinity's pattern. All
-    # other patterns become larger ones.
-    below: Array = bits - kind.bits.type(sign + 1) < kind.bits.type(infinity)
-    return below
-
-
-def zero(bits: Array) -> Array:
-    """Return which floating point components are 0.0 or -0.0."""
-    found: Array = bits << 1 == 0
-    return found
-
-
-def has_negative(bits: Array, kind: ElementType) -> bool:
-    """Return whether an array has a number below 0; most arrays have one in their first piece."""
-    return any(bool(negative(bits[part], kind).any()) for part in slices(bits.size))
+from ..element_types import Array, has_negative, negative, octaves, work, zero
 
 
 def spoiled(decoded: Array, original: Array, kind: ElementType) -> Array:

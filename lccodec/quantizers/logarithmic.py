@@ -116,7 +116,7 @@ class LogSteps(Quantizer):
         if grid is None:
             return None
         up, down = np.zeros(batch.arrays), np.zeros(batch.arrays)
-        starts = batch.pieces()
+        starts = batch.pieces
         for start in starts[:: max(len(starts) // _MIN_PIECES_FOR_COUNTS, 1)]:
             d, owner = batch.finite_outside(start, grid.zone)
             up += array_sums(d > 0, owner, batch.arrays)
@@ -132,7 +132,7 @@ class LogSteps(Quantizer):
         """Choose bins of the numbers' logarithms, as wide as the bound allows."""
         kind = residual.kind
         width = 2 * (DEAD_ZONE * self.step - 2.0 ** -min(kind.mantissa, _LOGARITHM_BITS))
-        low, high = _range(_logarithms_of(residual, residual.pieces()))
+        low, high = _range(_logarithms_of(residual, residual.pieces))
         if not (low <= high and width > 0):
             return None
         low, high = _without_outliers(residual, low, high, width)
@@ -196,7 +196,7 @@ def _without_outliers(residual: Residual, low: float, high: float, width: float)
     bins, size = int((high - low) / width + 1), residual.bits.size
     if bins < _MIN_SAVED_BINS:
         return low, high
-    starts = residual.pieces()
+    starts = residual.pieces
     stride = max(len(starts) // _MIN_PIECES_FOR_COUNTS, 1)
     held = np.zeros(bins, np.int64)
     for found in _logarithms_of(residual, starts[::stride]):

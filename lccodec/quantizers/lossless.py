@@ -7,11 +7,9 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from ..byteorder import stored_view
 from ..element_table import ElementType
-from ..element_types import Array
-from ..entropy.huffman import entropy_bits
-from ..entropy.numbers import zigzag
+from ..element_types import Array, stored_view, zigzag
+from ..entropy.lanes import entropy_bits
 from ..parallel import stretches
 from .base import Quantizer
 from .residual import Residual

@@ -14,12 +14,11 @@ from ..errors import ArgumentError
 from .base import Quantizer, check_quantizer
 from .clusters import Clusters
 from .exponent import ExponentBuckets
-from .keyframe import KeyframeSteps
 from .logarithmic import LogSteps
 from .lossless import Lossless
 from .smooth import Smooth
 from .triggered import Triggered
-from .uniform import UniformDeadzone
+from .uniform import KeyframeSteps, UniformDeadzone
 
 _Class = TypeVar("_Class", bound=type[Quantizer])
 

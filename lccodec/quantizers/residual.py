@@ -140,6 +140,8 @@ class Residual:
         self.ordered = ordered
         self.sizes: Array = np.array([bits.size]) if sizes is None else sizes
         self.arrays = self.sizes.size
+        #: The first component of each piece.
+        self.pieces = range(0, bits.size, PIECE)
         #: Which components are stored exactly, whatever their differences; in a batch of one array.
         self.exact: Array | None = None
         self._owner = np.repeat(np.arange(self.arrays), self.sizes) if self.arrays > 1 else None
@@ -147,10 +149,6 @@ class Residual:
         self._all: Array | None = None  # differences of a batch of several arrays
         self._found: dict[int, tuple[Zone, Array, Array]] = {}
         self._kept = 0
-
-    def pieces(self) -> range:
-        """Return the first component of each piece."""
-        return range(0, self.bits.size, PIECE)
 
     def owner(self, places: Array | None = None) -> Owner:
         """Return the owner of the components at some places, or of all components."""

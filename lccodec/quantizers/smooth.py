@@ -159,17 +159,13 @@ class Smooth(Quantizer):
         """Return the quantizer with another bound, in the units of the array."""
         return replace(self, max_error=max_error, relative_error=None)
 
-    def resolved(self, bits: Array, shape: tuple[int, ...], kind: ElementType) -> Quantizer:
+    def resolve(self, bits: Array, shape: tuple[int, ...], kind: ElementType) -> tuple[Quantizer, str]:
         """Return the quantizer that codes an array: an exact one if it is rough, and asked for."""
         if self.rough == "steps":
-            return self
-        return (
-            replace(self, rough="steps") if is_smooth(bits, shape, kind, self._outside(kind)) else Lossless()
-        )
-
-    def verdict(self, found: Quantizer) -> str:
-        """Return why an array is coded by what `resolved` has found."""
-        return "smooth" if found.lossy else "not smooth"
+            return self, ""
+        if is_smooth(bits, shape, kind, self._outside(kind)):
+            return replace(self, rough="steps"), "smooth"
+        return Lossless(), "not smooth"
 
     def with_fills(
         self, fills: tuple[float, ...], minimum: float | None = None, maximum: float | None = None

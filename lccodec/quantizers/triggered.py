@@ -17,11 +17,11 @@ import numpy as np
 
 from ..arguments import number
 from ..element_table import ElementType
-from ..element_types import Array, subtract, work
+from ..element_types import Array, negative, subtract, work
 from ..errors import ArgumentError
 from ..parallel import slices
 from .base import Partition, Quantizer
-from .guarantee import negative, spoiled
+from .guarantee import spoiled
 from .residual import Residual
 
 
@@ -69,7 +69,7 @@ class Triggered(Quantizer):
     threshold: float
 
     def __post_init__(self) -> None:
-        if not isinstance(self.then, Quantizer) or self.then.ordered or self.then.awake is not self.then:
+        if not isinstance(self.then, Quantizer) or self.then.ordered or self.then.trigger is not None:
             raise ArgumentError(f"Triggered: then must be another quantizer; got {self.then!r}")
         if self.then.absolute:
             raise ArgumentError(
@@ -80,9 +80,9 @@ class Triggered(Quantizer):
         object.__setattr__(self, "threshold", threshold)
 
     @property
-    def awake(self) -> Quantizer:
-        """The quantizer `then`."""
-        return self.then
+    def trigger(self) -> Triggered:  # type: ignore[override]
+        """Itself: an array waits."""
+        return self
 
     def bin_width(self, differences: Array) -> float | None:
         """Return the width of the bins of `then`."""

@@ -1,26 +1,43 @@
-"""Equal steps with a dead zone.
+"""Equal steps with a dead zone: of differences, of the values of keyframes, and by second moments.
+
+**Keyframes.** A keyframe needs no reference, but it need not be exact either. An error of the size
+of a delta's error costs a resumed run nothing that could be seen, and takes a tenth of the bytes.
+The movement since the last checkpoint says how large that is. The first keyframe of a chain knows
+no movement, so its steps are small parts of the values' spread, or finer ones if it is known what
+follows.
+
+**Second moments.** Where the curvature of the loss is small, an error does little harm and the zone
+is wide. Where the curvature is large, the zone is narrow, so that smaller movements are stored. The
+second moment is an estimate of the curvature, as in :class:`lccodec.Balanced`. The decoder does not
+need the moments: a movement inside the zone has symbol 0.
 
 Sources: SPEC 7.7; Sullivan, "Efficient scalar quantization of exponential and Laplacian random
-variables", IEEE Trans. Inf. Theory 42 (1996) (dead zone with centroids).
+variables", IEEE Trans. Inf. Theory 42 (1996) (dead zone with centroids); ExCP (Li et al., ICML
+2024), section 3.2 (joint pruning of weights by their second moments);
+``spec/decisions/0008-joint-pruning.md``, ``spec/decisions/0011-lossy-keyframes.md``.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from ..arguments import check_bool, positive
-from ..element_types import Array
+from ..element_table import ElementType
+from ..element_types import Array, work
 from ..errors import ArgumentError
+from ..loops.zones import Marked, outside_weighted
 from ..parallel import PIECE
 from .base import Quantizer
 from .grid import DEAD_ZONE, MAX_GAIN, Grid, fit_grid
 from .guarantee import Guarantee
+from .lossless import Lossless
 from .residual import Owner, Residual, array_sums, root_mean_square
 
 _SIZES: Final = ("step", "max_error", "relative_step", "share")
@@ -269,3 +286,129 @@ def _rms_of_most(d: Array) -> float | None:
             return largest * math.sqrt(mean)
         sizes = sizes[near]
     return None
+
+
+_MAX_SPREADS: Final = 1 / 4  # a step is at most this part of the spread of the values
+
+
+@dataclass(frozen=True)
+class KeyframeSteps(Quantizer):
+    """Equal steps of the values themselves, for the weights of keyframes.
+
+    Steps are rounded to powers of two, so that small arrays share frames. An array that did not
+    move is stored exactly.
+
+    Parameters
+    ----------
+    movements
+        The step in units of the root mean square of the differences to the last checkpoint as
+        decoded. It is at most a quarter of the spread of the values: an array that was replaced by
+        another one, as after a run that diverged, moved farther than it is wide.
+    first
+        The step in units of the spread of the values, the root mean square of their distances from
+        their mean, where there is no checkpoint before.
+
+    Raises
+    ------
+    ArgumentError
+        Unless both are positive and finite.
+    """
+
+    absolute = True  # no reference is needed
+
+    movements: float = 1.0
+    first: float = 1 / 64
+
+    def __post_init__(self) -> None:
+        for name in ("movements", "first"):
+            object.__setattr__(self, name, positive(f"KeyframeSteps: {name}", getattr(self, name)))
+
+    def settled(self, bits: Array, reference: Array | None, kind: ElementType) -> Quantizer:
+        """Return the quantizer with the step for an array; both arrays are components."""
+        if reference is None:
+            return self
+        (moved,) = root_mean_squares(Residual(bits, reference, kind))
+        if moved == 0:
+            return Lossless()
+        (spread,) = spreads(Residual(bits, None, kind))
+        widest = _MAX_SPREADS * spread if spread > 0 else math.inf
+        step = float(_power_of_two(np.array(min(self.movements * moved, widest))))
+        return UniformDeadzone(step=step, absolute=True) if 0 < step < math.inf else Lossless()
+
+    def foreseen(self, bits: Array, following: Array, kind: ElementType) -> Quantizer:
+        """Return steps of the movement until the next state, if they are finer than `first`."""
+        found = self.settled(bits, following, kind)
+        if isinstance(found, UniformDeadzone):
+            (spread,) = spreads(Residual(bits, None, kind))
+            return found if (found.step or 0.0) < self.first * spread else self
+        return found
+
+    def fit(self, batch: Residual) -> Grid | None:
+        """Choose the steps by the values, as in a first keyframe."""
+        with np.errstate(over="ignore"):
+            steps = _power_of_two(self.first * spreads(batch))
+        if not steps.all():
+            # Of zeros alone, or of numbers whose squares are too small: those are stored exactly.
+            numbers = np.zeros(batch.arrays)
+            for sampled, owner in batch.sample():
+                numbers += array_sums(sampled != 0, owner, batch.arrays)
+            steps = np.where(steps != 0, steps, np.where(numbers > 0, math.inf, 1.0))
+        return fit_grid(batch, steps, None)
+
+
+def _power_of_two(lengths: Array) -> Array:
+    """Return the nearest powers of two by their ratio; 0, infinity and NaN as they are."""
+    fractions, exponents = np.frexp(lengths)
+    with np.errstate(over="ignore"):
+        powers = np.ldexp(1.0, exponents - (fractions < math.sqrt(0.5)))
+    nearest: Array = np.where(np.isfinite(lengths) & (lengths > 0), powers, lengths)
+    return nearest
+
+
+#: The narrowest and the widest dead zone, over the zone without moments.
+_NARROWEST_RATIO: Final = 0.7
+_WIDEST_RATIO: Final = 4.0
+
+
+def weighted(quantizer: Quantizer, moment: Array, kind: ElementType, typical: float) -> Quantizer:
+    """Return the quantizer with dead zones by second moments; itself if its step is fixed."""
+    if isinstance(quantizer, UniformDeadzone) and quantizer.is_relative and not quantizer.absolute:
+        return Weighted(quantizer, moment, kind, typical)
+    return quantizer
+
+
+@dataclass(frozen=True, eq=False)
+class Weighted(Quantizer):
+    """A `UniformDeadzone` that divides the dead zone of each element by the 8th root of its moment.
+
+    It is for one array of one delta. If the moment of an element is negative or NaN, its zone is
+    not changed.
+    """
+
+    then: UniformDeadzone  # gives the steps, by the differences
+    moment: Array = field(repr=False)  # second moments of all elements, as components
+    kind: ElementType = field(repr=False)  # of the moments
+    typical: float  # the second moment at which the dead zone is not changed
+
+    def fit(self, batch: Residual) -> Grid | None:
+        """Choose steps and representatives, with a width of the zone for each component.
+
+        The moments belong to one array, so a batch of several arrays has zones of one width.
+        """
+        beyond = self._outside if batch.arrays == 1 else None
+        return fit_grid(batch, self.then.steps(batch), None, beyond, leads=True)
+
+    def sampled(self, parts: Sequence[slice]) -> Weighted:
+        """Return the quantizer for a sample of the array, made of these parts end to end."""
+        return replace(self, moment=np.concatenate([self.moment[part] for part in parts]))
+
+    def _outside(self, components: Array | slice, values: Array, reference: Array, high: Any) -> Marked:
+        """Mark the differences outside their zones; see `Outside`."""
+        if isinstance(components, slice):
+            moments = self.moment[components]
+        else:
+            moments = self.moment.take(components, mode="clip")
+        with np.errstate(all="ignore"):
+            unit = np.divide(1, high * math.sqrt(math.sqrt(math.sqrt(self.typical))))
+            bounds = high, unit, _NARROWEST_RATIO * high, _WIDEST_RATIO * high
+        return outside_weighted(values, reference, work(moments, self.kind), *bounds)

@@ -34,8 +34,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..adapters.files.disk import replacing
-from ..byteorder import stored_bytes, stored_view
-from ..element_types import Array
+from ..element_types import Array, stored_bytes, stored_view
 from ..errors import DependencyError
 
 _WEB: Final = Path(__file__).parent / "web"

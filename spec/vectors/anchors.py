@@ -18,9 +18,9 @@ from lccodec.chain.save.plan import candidates, make_plan
 from lccodec.chain.store.store import Store, WritableStore, checkpoint_name
 from lccodec.container.manifest import Parent
 from lccodec.container.tree import Json, flatten
-from lccodec.policy.copies import mark_copies
 from lccodec.policy.record import Record, needed_record, write_record
 from lccodec.policy.roles import Assignment
+from lccodec.policy.values import mark_copies
 from lccodec.workers.crew import Threads
 
 

@@ -568,9 +568,7 @@ def test_a_part_of_a_chunk_is_read_alone(tmp_path, monkeypatch):
     tune(monkeypatch, block_log2=PIECE.bit_length() - 1)
     save({"w": values}, tmp_path, policy="lossless")
     decoded = []
-    monkeypatch.setattr(
-        "lccodec.frame.planes._combine", lambda *arguments: decoded.append(arguments[-1].size)
-    )
+    monkeypatch.setattr("lccodec.frame.planes.join", lambda *arguments: decoded.append(arguments[-1].size))
     reader = LCStorageReader(tmp_path)
     reader.set_up_storage_reader(reader.read_metadata())
     load_part(reader, (5, 20), (3, 40))

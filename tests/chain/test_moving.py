@@ -31,7 +31,7 @@ from lccodec.frame.decode import decode, decode_components
 from lccodec.frame.encode import encode
 from lccodec.parallel import PIECE
 from lccodec.quantizers.clusters import Clusters
-from lccodec.quantizers.weighted import Weighted
+from lccodec.quantizers.uniform import Weighted
 
 from ..support.background import repeated
 from ..support.chains import HistoryChain

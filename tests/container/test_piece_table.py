@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lccodec
-from lccodec.constants import PIECE_ENTRY_SIZE
+from lccodec.constants import METHOD_RAW, PIECE_ENTRY_SIZE
 from lccodec.container.piece_table import (
     FrameEntry,
     FrameHasher,
@@ -27,7 +27,7 @@ from lccodec.errors import ChecksumError, DataError, FormatError
 from lccodec.frame.content import Content
 from lccodec.frame.decode import decode_range
 from lccodec.frame.encode import RawFrame
-from lccodec.frame.header import parse_header
+from lccodec.frame.header import FrameHeader, parse_header
 from lccodec.frame.pieces import block_count, head_size, raw_pieces, whole_blocks
 from lccodec.parallel import PIECE
 
@@ -43,7 +43,8 @@ def values(dtype: str = "f4", size: int = SIZE) -> np.ndarray:
 
 def raw_frame(array: np.ndarray) -> tuple[RawFrame, bytes]:
     kind, bits = components(array)
-    frame = RawFrame(kind, (array.shape,), False, lambda: Content(bits, kind, (array.shape,)))
+    header = FrameHeader(METHOD_RAW, kind, False, (array.shape,), 0)
+    frame = RawFrame(header, lambda: Content(bits, kind, (array.shape,)))
     return frame, b"".join(frame.chunks())
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.entropy import huffman
-from lccodec.entropy.huffman import PackageMerge, canonical_codes, choose_lengths, entropy_bits
+from lccodec.entropy import lanes
+from lccodec.entropy.lanes import canonical_codes, choose_lengths, entropy_bits, package_merge
 from lccodec.loops.search import histogram
 
 from ..support.oracle import order0_entropy_bits
@@ -48,7 +48,7 @@ def limited_cost(counts: list[int], limit: int) -> int:
 @given(counts_of(st.integers(0, 10_000)))
 def test_lengths_are_optimal_where_the_limit_does_not_bind(counts: list[int]) -> None:
     weights = padded(counts)
-    lengths = PackageMerge(weights).lengths(15)
+    lengths = next(package_merge(weights, [15]))
     used = lengths[weights > 0].astype(int)
     assert (lengths[weights == 0] == 0).all()
     assert (2.0**-used).sum() == 1.0
@@ -58,7 +58,7 @@ def test_lengths_are_optimal_where_the_limit_does_not_bind(counts: list[int]) ->
 
 @given(st.lists(st.integers(1, 50), min_size=2, max_size=5), st.integers(3, 4))
 def test_lengths_are_optimal_under_the_limit(counts: list[int], limit: int) -> None:
-    lengths = PackageMerge(padded(counts)).lengths(limit)
+    (lengths,) = package_merge(padded(counts), [limit])
     assert lengths.max() <= limit
     assert int(padded(counts) @ lengths) == limited_cost(counts, limit)
 
@@ -68,7 +68,7 @@ def test_fibonacci_counts_keep_the_limit(limit: int) -> None:
     counts = [1, 1]
     while len(counts) < 40:
         counts.append(counts[-1] + counts[-2])
-    lengths = PackageMerge(padded(counts)).lengths(limit)
+    (lengths,) = package_merge(padded(counts), [limit])
     assert lengths.max() == limit
     assert (2.0 ** -lengths[:40].astype(int)).sum() == 1.0
 
@@ -81,15 +81,15 @@ def test_canonical_codes_rise_with_length_then_symbol() -> None:
 @given(counts_of(st.integers(0, 3) | st.integers(0, 10**9)))
 def test_both_forms_choose_the_same_lengths(counts: list[int]) -> None:
     weights = padded(counts)
-    expected = huffman._choose_lengths(weights)
-    for form in (huffman._choose_lengths_loop, choose_lengths):
+    expected = lanes._choose_lengths(weights)
+    for form in (lanes._choose_lengths_loop, choose_lengths):
         np.testing.assert_array_equal(form(weights), expected)
 
 
 def test_both_forms_choose_longer_codes_where_they_save_enough() -> None:
     weights = padded([int(1.7**place) for place in range(30)])
     assert int(choose_lengths(weights).max()) == 15
-    np.testing.assert_array_equal(huffman._choose_lengths_loop(weights), choose_lengths(weights))
+    np.testing.assert_array_equal(lanes._choose_lengths_loop(weights), choose_lengths(weights))
 
 
 @pytest.mark.parametrize("alphabet", [1, 2, 7, 256])

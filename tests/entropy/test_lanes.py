@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from lccodec.cursor import Cursor
 from lccodec.entropy import lanes
-from lccodec.entropy.huffman import choose_lengths
-from lccodec.entropy.lanes import encode, read_run
+from lccodec.entropy.lanes import choose_lengths, encode, read_run
 from lccodec.errors import DataError, FormatError, LimitError
 
 from ..support.bounds import bounded

@@ -12,9 +12,8 @@ from lccodec.element_types import components
 from lccodec.entropy.lockstep import finish
 from lccodec.errors import ChecksumError, DataError, FormatError, LimitError
 from lccodec.frame import planes
-from lccodec.frame.changed import Changed, changed, may_tell
 from lccodec.frame.content import array_sum
-from lccodec.frame.decode import decode_components
+from lccodec.frame.decode import Changed, changed, decode_components, may_tell
 from lccodec.frame.encode import MAX_BLOCK_COMPONENTS
 from lccodec.frame.header import parse_header
 

@@ -63,7 +63,9 @@ def frames(draw: st.DrawFn) -> tuple[bytes, Array | None]:
         reference = np.where(random_array("bool", (size,), seed), array, reference).astype(dtype_of(name))
     if how == "none" and draw(st.booleans()):
         kind, bits = components(array)
-        raw = RawFrame(kind, ((size,),), False, lambda: Content(bits, kind, ((size,),)))
+        raw = RawFrame(
+            FrameHeader(METHOD_RAW, kind, False, ((size,),), 0), lambda: Content(bits, kind, ((size,),))
+        )
         return b"".join(raw.chunks()), None
     effort = draw(st.sampled_from(["normal", "high"]))
     with tuned(block_log2=BLOCK_LOG2):

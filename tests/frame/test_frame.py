@@ -27,7 +27,7 @@ from lccodec import (
     decode,
     encode,
 )
-from lccodec.constants import MAX_EXPANSION
+from lccodec.constants import MAX_EXPANSION, METHOD_RAW
 from lccodec.element_types import Array, components
 from lccodec.frame.content import Content, array_sum
 from lccodec.frame.decode import decode_components
@@ -364,7 +364,8 @@ def made(*members: np.ndarray) -> RawFrame:
     found = [components(array) for array in members]
     kind, shapes, run = found[0][0], tuple(array.shape for array in members), len(members) > 1
     bits = np.concatenate([bits for _, bits in found]) if run else found[0][1]
-    return RawFrame(kind, shapes, run, lambda: Content(bits, kind, shapes, run=run))
+    header = FrameHeader(METHOD_RAW, kind, False, shapes, 0, run)
+    return RawFrame(header, lambda: Content(bits, kind, shapes, run=run))
 
 
 @given(arrays())

@@ -7,8 +7,7 @@ from lccodec import Lossless, decode, encode
 from lccodec.constants import STREAM_RAW
 from lccodec.cursor import Cursor
 from lccodec.element_table import ELEMENT_TYPES, ElementType
-from lccodec.element_types import Array, components
-from lccodec.entropy.numbers import zigzag
+from lccodec.element_types import Array, components, zigzag
 from lccodec.entropy.stream_writer import write_stream
 from lccodec.frame import planes
 from lccodec.frame.content import SUM_MASK, array_sum

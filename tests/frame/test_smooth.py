@@ -44,7 +44,7 @@ def test_several_blocks(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     content = Content(bits, kind, (array.shape,))
     coder = FrameCoder(content, Smooth(max_error=1e-2))
     assert len(coder.parts) == 2
-    blocks = {number: coder.write_block(number) for number in reversed(range(len(coder.parts)))}
+    blocks = {n: coder.write_block(coder.parts[n]) for n in reversed(range(len(coder.parts)))}
     frame = b"".join(coder.join(blocks[number] for number in range(len(coder.parts))))
     assert frame == b"".join(encode_content(content, Smooth(max_error=1e-2)))
     assert np.abs(decode(frame).astype(float) - array).max() <= 1e-2

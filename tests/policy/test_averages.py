@@ -8,7 +8,7 @@ import pytest
 
 from lccodec import Balanced, Chain
 from lccodec.element_types import components
-from lccodec.policy.parts import correlations, find_parts
+from lccodec.policy.balanced import correlations, find_parts
 from lccodec.policy.policy import Candidate, Past
 from lccodec.policy.roles import AVERAGE, Assignment, assign_roles
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec.element_types import BFLOAT16_BITS, narrow
-from lccodec.policy.copies import mark_copies, mark_rounded
 from lccodec.policy.optimizer import find_optimizers
 from lccodec.policy.policy import Candidate
 from lccodec.policy.roles import MASTER, ROUNDED, UNNAMED, UNTRAINED, Role
+from lccodec.policy.values import mark_copies, mark_rounded
 
 from ..support.candidates import candidate
 

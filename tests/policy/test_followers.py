@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec.policy.followers import mark_followers, mark_trained
 from lccodec.policy.policy import Candidate
 from lccodec.policy.roles import FOLLOWER, PARAMETER, PERHAPS, UNNAMED, Role
+from lccodec.policy.values import mark_followers, mark_trained
 
 from ..support.candidates import candidate
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from lccodec import Balanced, LogSteps, UniformDeadzone, decode, encode
 from lccodec.element_types import Array, components, element_type
-from lccodec.policy import parts
-from lccodec.policy.parts import (
+from lccodec.policy import balanced
+from lccodec.policy.balanced import (
     SAMPLE,
     correlations,
     entropy,
@@ -51,7 +51,7 @@ def test_small_arrays_are_one_part() -> None:
         before = rng.standard_normal(size).astype(np.float32)
         after = before if name == "model/still" else before + np.float32(0.01) * rng.standard_normal(size)
         arrays.append(candidate(name, after.astype(np.float32), "weight", before=before))
-    found = parts.find_parts(Balanced(), arrays, waiting={"model/b"})
+    found = balanced.find_parts(Balanced(), arrays, waiting={"model/b"})
     assert [part.names for part in found] == [["model/a", "model/still"], ["model/large"]]
     assert found[0].count == 1800
     assert found[1].nbytes(2.0) < found[1].nbytes(1.0)

@@ -20,7 +20,7 @@ from lccodec import (
 )
 from lccodec.element_types import element_type
 from lccodec.policy.presets import resolve_policy
-from lccodec.quantizers.keyframe import KeyframeSteps
+from lccodec.quantizers.uniform import KeyframeSteps
 
 FLOAT = element_type(np.dtype("float32"))
 MINE = Policy(

@@ -9,7 +9,7 @@ from lccodec import ExponentBuckets, LogSteps, Lossless, Smooth, Triggered, Unif
 from lccodec.element_types import components, work
 from lccodec.frame.decode import decode_components
 from lccodec.quantizers.clusters import Clusters
-from lccodec.quantizers.weighted import Weighted
+from lccodec.quantizers.uniform import Weighted
 
 from ..support.frames import encode_components
 from ..support.profiles import LONG

@@ -19,12 +19,12 @@ from lccodec import (
     decode,
     encode,
 )
-from lccodec.element_types import components, work
+from lccodec.element_types import components, negative, work, zero
 from lccodec.frame.decode import decode_components
 from lccodec.parallel import PIECE
 from lccodec.quantizers.clusters import Clusters
-from lccodec.quantizers.guarantee import EXACT, Guarantee, negative, zero
-from lccodec.quantizers.weighted import Weighted
+from lccodec.quantizers.guarantee import EXACT, Guarantee
+from lccodec.quantizers.uniform import Weighted
 
 from ..support.frames import encode_components
 from ..support.strategies import REALS, Pair, dtype_of, installed, random_array

@@ -12,7 +12,7 @@ from lccodec.element_types import components
 from lccodec.frame.decode import decode_components
 from lccodec.parallel import PIECE
 from lccodec.quantizers.base import Quantizer
-from lccodec.quantizers.keyframe import KeyframeSteps
+from lccodec.quantizers.uniform import KeyframeSteps
 
 from ..support.frames import encode_components
 from ..support.strategies import REALS, arrays, bits_of, dtype_of, installed, random_array

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.entropy.huffman import entropy_bits
+from lccodec.entropy.lanes import entropy_bits
 from lccodec.loops.prediction import CONSTANT, LINEAR, PREDICTORS, SIX_POINTS
 from lccodec.quantizers import lattice
 from lccodec.quantizers.lattice import FULL_STEP, Coded, decode_block, encode_block, levels

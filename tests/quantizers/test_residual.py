@@ -26,7 +26,7 @@ def test_what_is_outside_a_widening_zone(kept: int, pair: Pair, widths: list[flo
         residual = Residual(bits, base, kind)
         for width in sorted(widths):
             dead = zone(-width, width / 2 if lopsided else width, kind.work)
-            for start in residual.pieces():
+            for start in residual.pieces:
                 places, found = residual.outside(start, dead)
                 expected = np.flatnonzero(~((d > dead.low) & (d < dead.high)))
                 np.testing.assert_array_equal(places, expected)
@@ -39,7 +39,7 @@ def test_pieces_are_taken_apart_and_forgotten_beyond_the_budget(monkeypatch: pyt
     kind, bits = components(values)
     residual = Residual(bits, None, kind)
     everything = zone(0, 0, kind.work)
-    assert list(residual.pieces()) == [0, PIECE, 2 * PIECE, 3 * PIECE]
+    assert list(residual.pieces) == [0, PIECE, 2 * PIECE, 3 * PIECE]
     first = residual.outside(0, everything)
     assert residual.outside(0, everything)[1] is first[1]  # kept
     np.testing.assert_array_equal(residual.outside(0, everything)[0], first[0])

@@ -7,10 +7,10 @@ import pytest
 from lccodec import ArgumentError, Balanced, Triggered, UniformDeadzone, decode, encode
 from lccodec.element_types import components
 from lccodec.parallel import PIECE
-from lccodec.policy import parts
+from lccodec.policy import balanced
 from lccodec.policy.presets import resolve_policy
 from lccodec.quantizers import grid
-from lccodec.quantizers.weighted import Weighted
+from lccodec.quantizers.uniform import Weighted
 
 from ..support.adam import adam_states
 from ..support.chains import HistoryChain
@@ -83,7 +83,7 @@ def test_hard_moments(hard: float) -> None:
 def test_balanced_weighs_with_moments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With means, the same bytes give less weighted error; files restore the closed loop."""
     monkeypatch.setattr(grid, "lead", np.zeros_like)
-    monkeypatch.setattr(parts, "lead", np.zeros_like)
+    monkeypatch.setattr(balanced, "lead", np.zeros_like)
     states = adam_states(6)
     sizes, damages = [], []
     for policy in (Balanced(error=0.9), Balanced(error=0.83, joint=True)):

@@ -57,7 +57,7 @@ TUNABLES: Final = {
     "split_pays": "lccodec.entropy.split._pays",
     "max_jump_bits": "lccodec.entropy.lanes._MAX_JUMP_BITS",
     "step_cost_bits": "lccodec.entropy.lanes._STEP_COST_BITS",
-    "blocks_at_a_time": "lccodec.frame.changed._BLOCKS_AT_A_TIME",
+    "blocks_at_a_time": "lccodec.frame.decode._BLOCKS_AT_A_TIME",
     "codebook_places_at_a_time": "lccodec.loops.representatives._PLACES_AT_A_TIME",
     "block_log2": "lccodec.frame.encode._BLOCK_LOG2",
     "chunk_bytes": "lccodec.frame.encode._CHUNK_BYTES",
@@ -68,7 +68,7 @@ TUNABLES: Final = {
     "plane_places_at_a_time": "lccodec.frame.planes._PLACES_AT_A_TIME",
     "plane_words_at_a_time": "lccodec.frame.planes._WORDS_AT_A_TIME",
     "difference_max_kept_bytes": "lccodec.inspect.difference._MAX_KEPT_BYTES",
-    "pool_samples": "lccodec.policy.parts._POOL_SAMPLES",
+    "pool_samples": "lccodec.policy.balanced._POOL_SAMPLES",
     "residual_max_kept_bytes": "lccodec.quantizers.residual._MAX_KEPT_BYTES",
     "max_step_spreads": "lccodec.quantizers.uniform._MAX_STEP_SPREADS",
 }

@@ -21,7 +21,6 @@ from typing import Final, NamedTuple, Self, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
-from ...byteorder import stored_view
 from ...chain.chain import Chain
 from ...chain.read.follower import AtHand, Patch, Update, Watch, Way, glance
 from ...chain.read.links import Link
@@ -40,7 +39,7 @@ from ...container.system import (
     checked_place,
     storage_errors,
 )
-from ...element_types import Array, components
+from ...element_types import Array, components, stored_view
 from ...errors import ArgumentError, ChainError, DataError, StorageError, warn
 from ..files.header import DTYPE_NAMES, FLOAT8_NAMES, read_header
 from ..matching import first_of

@@ -43,13 +43,12 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from ...byteorder import read_numbers, stored_view
 from ...chain.read.followed_state import SPARSE_RATIO, ArrayChange, CancelledError, change_of, difference
 from ...chain.read.follower import POLL_SECONDS, Follower, Lag, Update, checked_waits
 from ...chain.read.replay import DecodedArray
 from ...container.system import checked_path, storage_errors
 from ...container.tree import leaf_name
-from ...element_types import Array, components
+from ...element_types import Array, components, read_numbers, stored_view
 from ...errors import (
     ArgumentError,
     ChainError,

@@ -40,12 +40,12 @@ from ...frame.content import Content
 from ...frame.encode import encode_content
 from ...parallel import slices
 from ...policy.again import kept_between, promised, quantizer_again
-from ...policy.copies import mark_copies
 from ...policy.declared import obeying
 from ...policy.policy import Candidate, Policy
 from ...policy.presets import POLICIES
 from ...policy.record import EXACT_KEY, read_record
 from ...policy.roles import Assignment
+from ...policy.values import mark_copies
 from ...quantizers.base import Quantizer, guarantee_of
 from ...quantizers.guarantee import EXACT, Guarantee
 from ..caller import OnProgress, counted, no_progress

@@ -25,13 +25,12 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 
 from ... import errors
-from ...byteorder import stored_bytes
 from ...cursor import Stored
-from ...element_types import Array
+from ...element_types import Array, stored_bytes
 from ...entropy.lockstep import Reading, finish, side_by_side
 from ...errors import DataError, StorageError, WorkerError, warn
-from ...frame.changed import Changed, changed
 from ...frame.content import array_sum
+from ...frame.decode import Changed, changed
 from ...parallel import has_lock
 from ...workers.crew import Bench, Crew, Done, Processes, Request, Threads
 from ...workers.process import Arena, Worker, connect, place_of

@@ -30,9 +30,8 @@ from ...container.source import Source, read_ahead
 from ...element_table import ElementType
 from ...element_types import Array, components, element_type, from_components
 from ...errors import ArgumentError, ChainError, ChecksumError, DataError
-from ...frame.changed import may_tell
 from ...frame.content import array_sum
-from ...frame.decode import check_array_sum
+from ...frame.decode import check_array_sum, may_tell
 from ...frame.header import Shape
 from ...loops.search import differing
 from ...parallel import slices

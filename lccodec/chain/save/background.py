@@ -58,10 +58,10 @@ from ...policy.policy import Policy
 from ...policy.presets import resolve_policy
 from ...policy.record import NewestMode
 from ...policy.roles import Assignment, Role
-from ...printable import printable
 from ...quantizers.base import Quantizer
 from ...quantizers.registry import QUANTIZERS
-from ...quantizers.weighted import Weighted
+from ...quantizers.uniform import Weighted
+from ...table import printable
 from ...workers.crew import Bench, Crew, Done, Processes, Request, Threads
 from ...workers.process import Arena, Channel, PrivateArena, Worker, address_of, connect, place_of
 from ..behind import Behind, Change

@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from ...constants import METHOD_RAW
 from ...container.checkpoint import check_manifest
 from ...container.manifest import INHERITED, Copy, Manifest, Parent
 from ...container.tree import Flat, Json
@@ -24,7 +25,7 @@ from ...element_types import Array
 from ...entropy.stream_writer import Piece
 from ...frame.content import Content
 from ...frame.encode import MAX_BLOCK_COMPONENTS, Effort, FrameCoder, RawFrame, encode_content
-from ...frame.header import Shape
+from ...frame.header import FrameHeader, Shape
 from ...parallel import batches
 from ...policy.policy import Candidate
 from ...quantizers.base import Quantizer
@@ -101,7 +102,7 @@ class EncodeBlock:
     def run(self, bench: Bench) -> tuple[list[Piece], int]:
         """Do the task."""
         coder: FrameCoder = bench[_FRAME]
-        pieces, total = coder.write_block(self.number)
+        pieces, total = coder.write_block(coder.parts[self.number])
         return [b"".join(pieces)], total  # bytes can be sent
 
 
@@ -257,8 +258,8 @@ def raw_frames(
         for index in frame.arrays:
             arrays.append(plan.candidates[index])
             shapes.append(arrays[-1].shape)
-        read = partial(_content, arrays, inherited)
-        frames.append(RawFrame(arrays[0].kind, tuple(shapes), len(arrays) > 1, read))
+        header = FrameHeader(METHOD_RAW, arrays[0].kind, False, tuple(shapes), 0, len(arrays) > 1)
+        frames.append(RawFrame(header, partial(_content, arrays, inherited)))
     return frames
 
 

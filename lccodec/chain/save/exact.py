@@ -35,9 +35,9 @@ from ...element_types import Array
 from ...errors import ChainError, DataError, LccodecError, StorageError, is_loss, reason_of, warn
 from ...frame.encode import RawFrame
 from ...parallel import start_thread, thread_count
-from ...policy.copies import mark_copies, mark_equal
 from ...policy.policy import Candidate
 from ...policy.presets import POLICIES
+from ...policy.values import mark_copies, mark_equal
 from ..caller import UNBOUNDED, Bounds
 from ..read.checkpoint import ExactFile, OpenCheckpoint, kept, open_exact, open_name
 from ..store.directory import check_exact, link_problem

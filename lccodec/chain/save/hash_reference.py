@@ -43,13 +43,11 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from ...byteorder import read_numbers, stored_bytes, stored_view
 from ...container.folder import Folder, WholeFile, remove_stale_temporaries
 from ...container.scratch import NO_ROOM, Scratch
 from ...container.source import FileSource
 from ...element_table import ELEMENT_TYPES, ElementType
-from ...element_types import Array
-from ...entropy.numbers import zigzag
+from ...element_types import Array, read_numbers, stored_bytes, stored_view, zigzag
 from ...entropy.stream_writer import Piece
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError, warn
 from ...frame import planes
@@ -57,8 +55,8 @@ from ...frame.content import MAX_SHARED_COMPONENTS, SUM_MASK, Content, array_sum
 from ...frame.encode import MAX_BLOCK_COMPONENTS, Effort, FrameCoder, encode_content
 from ...frame.header import Shape
 from ...parallel import batches, ordered, slices, thread_count
-from ...policy.copies import mark_equal
 from ...policy.policy import Candidate
+from ...policy.values import mark_equal
 from ...quantizers.lossless import Lossless
 from ..read.checkpoint import OpenCheckpoint, open_name
 from ..read.links import Form, form_of

@@ -49,7 +49,6 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from ...byteorder import stored_bytes
 from ...container.manifest import (
     FIGURES,
     NEGATIVE_ZERO,
@@ -61,7 +60,7 @@ from ...container.manifest import (
     have_lost,
 )
 from ...element_table import ElementType
-from ...element_types import Array, narrow, work
+from ...element_types import Array, narrow, stored_bytes, work
 from ...parallel import slices
 from ...policy.policy import Candidate, Past
 from ..read.replay import DecodedArray

@@ -31,7 +31,7 @@ import numpy as np
 
 from ...container.tree import Flat, scalar_at
 from ...element_table import ElementType
-from ...element_types import Array, components, work
+from ...element_types import Array, components, has_negative, work, zero
 from ...errors import ArgumentError
 from ...frame.content import MAX_SHARED_COMPONENTS, Content
 from ...frame.decode import decode_components
@@ -41,13 +41,12 @@ from ...parallel import stretches
 from ...policy.advice import advised_roles, known_to_harm
 from ...policy.again import kept_between
 from ...policy.centered import CenteredMean, centered
-from ...policy.copies import changed_share, is_equal
 from ...policy.declared import DECLARED, obeying, parse, roles_of
-from ...policy.followers import following
 from ...policy.policy import Candidate, Declaration, Policy
 from ...policy.roles import Assignment, Role, assign_roles
+from ...policy.values import changed_share, following, is_equal
 from ...quantizers.base import Quantizer, guarantee_of
-from ...quantizers.guarantee import Guarantee, has_negative, zero
+from ...quantizers.guarantee import Guarantee
 from ...quantizers.lossless import Lossless
 from ...quantizers.registry import quantizer_text
 from ...table import Overview, Shown
@@ -404,10 +403,12 @@ def make_plan(
     open_runs: dict[object, FramePlan] = {}  # runs that more arrays may join
     for index, c in enumerate(arrays):
         asked = again.get(c.name) or policy.choose(c.name, c.role, c.kind, c.elements)
-        quantizer = asked.resolved(c.bits, c.shape, c.kind)
+        quantizer = asked
+        if asked.resolve is not None:
+            quantizer, why = asked.resolve(c.bits, c.shape, c.kind)
+            if quantizer is not asked:
+                verdicts[index] = why
         quantizers.append(quantizer)
-        if quantizer is not asked:
-            verdicts[index] = asked.verdict(quantizer)
         relative = False
         coder: Quantizer
         if index in copies or (c.inherited and parent is not None):
@@ -417,20 +418,28 @@ def make_plan(
         elif alone or c.reference is None:
             coder = again.get(c.name) or policy.choose_keyframe(c.name, c.role, c.kind, c.elements)
             coder = first.get(c.name, coder) if c.reference is None else coder
-            coder = quantizer if coder == asked else coder.resolved(c.bits, c.shape, c.kind)
-            coder = coder.settled(c.bits, c.reference, c.kind)
+            if coder == asked:
+                coder = quantizer
+            elif coder.resolve is not None:
+                coder, _ = coder.resolve(c.bits, c.shape, c.kind)
+            if coder.lossy:
+                coder = coder.settled(c.bits, c.reference, c.kind)
         else:
             if _is_unchanged(c) and not isinstance(quantizer, CenteredMean):
                 continue
             chosen = overrides.get(c.name, quantizer)
-            if chosen is None or chosen.waits(c.bits, c.reference, c.kind):
+            if chosen is not None and (trigger := chosen.trigger) is not None:
+                chosen = None if trigger.waits(c.bits, c.reference, c.kind) else trigger.then
+            if chosen is None:
                 waiting.append(index)
                 continue
-            coder = chosen.awake
+            coder = chosen
             relative = not coder.absolute
-            if relative and c.bits.size > MAX_SHARED_COMPONENTS:  # only large arrays are examined
-                some = c.changed is not None and c.changed < _MIN_CHANGED
-                relative = some or not coder.stands_alone(c.bits, c.reference, c.kind)
+            # Only large arrays are examined.
+            is_large = c.reference is not None and c.bits.size > MAX_SHARED_COMPONENTS
+            is_near = c.changed is not None and c.changed < _MIN_CHANGED
+            if relative and is_large and not is_near and coder.stands_alone is not None:
+                relative = not coder.stands_alone(c.bits, c.reference, c.kind)
         like = (c.kind, coder, c.reference is None, relative)
         small = 0 < c.bits.size <= MAX_SHARED_COMPONENTS and coder.shares_frames(c.bits.size)
         if coder.lossy:  # a quantizer that was resolved shares frames as the one that was asked for
@@ -565,8 +574,8 @@ def _frame_estimates(frame: FramePlan, arrays: Sequence[Candidate], effort: Effo
     """Code the arrays of a frame, or a sample of a large one."""
     parts, first = [slice(0, frame.size)], arrays[0]
     # Stretches of an array that is coded as a field would lack its neighbours.
-    fields = frame.quantizer.field if first.kind.kind == "f" else lambda *_: None
-    if len(arrays) == 1 and fields(first.bits, first.kind) is None:
+    field_of = frame.quantizer.field if first.kind.kind == "f" else None
+    if len(arrays) == 1 and (field_of is None or field_of(first.bits, first.kind) is None):
         parts = list(stretches(frame.size, _STRETCHES, _STRETCH_COMPONENTS)) or parts
     length, samples = _coded(frame, arrays, parts, effort)
     taken = sum(bits.size for bits, *_ in samples)

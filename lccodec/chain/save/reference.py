@@ -34,9 +34,8 @@ from ...frame.content import MAX_SHARED_COMPONENTS
 from ...frame.encode import Effort
 from ...frame.header import FrameHeader
 from ...parallel import slices
-from ...policy.copies import mark_copies
-from ...policy.followers import mark_followers, mark_trained
 from ...policy.policy import Candidate
+from ...policy.values import mark_copies, mark_followers, mark_trained
 from ...workers.crew import Crew
 from ..read.checkpoint import OpenCheckpoint, open_name
 from ..read.replay import DecodedArray, Decoding, Ranges, replay

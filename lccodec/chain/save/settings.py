@@ -23,8 +23,8 @@ from ...policy.policy import Policy
 from ...policy.presets import POLICIES, resolve_policy
 from ...policy.record import NewestMode, Record, read_record
 from ...policy.roles import EXACT_BY_DEFAULT, Role, check_matches, check_roles
-from ...printable import printable
 from ...quantizers.base import Quantizer
+from ...table import printable
 from ..store.store import Store
 from .plan import SavePlan
 

@@ -18,11 +18,11 @@ from ...container.system import checked_path
 from ...container.tree import Flat, flatten, metadata_strings
 from ...entropy.stream_writer import Piece
 from ...errors import ArgumentError, StorageError
-from ...policy.copies import mark_copies
 from ...policy.policy import Policy
 from ...policy.presets import POLICIES, resolve_policy
 from ...policy.record import Record, needed_record, write_record
 from ...policy.roles import Assignment, Role, check_roles
+from ...policy.values import mark_copies
 from ...quantizers.lossless import Lossless
 from ...workers.crew import Threads
 from ..caller import Bounds, Progress, check_progress, telling

@@ -16,8 +16,8 @@ from lccodec import ArgumentError, Chain, ChainError, Keep
 from lccodec.adapters.weights import Published, Publisher, publish
 from lccodec.adapters.weights.publish import Target
 from lccodec.adapters.weights.versions import changed_adler32, digest_of
-from lccodec.byteorder import stored_view
 from lccodec.chain.read.followed_state import FollowedState
+from lccodec.element_types import stored_view
 
 from ...support.crashes import hold
 from ...support.models import bytes_of, small_model, trained, write_model

@@ -21,6 +21,7 @@ from lccodec.element_types import Array, components, narrow
 from lccodec.errors import ChecksumError
 from lccodec.frame.content import Content
 from lccodec.frame.encode import RawFrame
+from lccodec.frame.header import FrameHeader
 from lccodec.parallel import PIECE
 
 from ...support.directories import entries
@@ -82,9 +83,7 @@ def test_the_links_that_are_not_needed() -> None:
 
 @given(st.integers(1, 1 << 20), st.integers(1, 40))
 def test_the_cut(size: int, count: int) -> None:
-    header = lccodec.frame.header.FrameHeader(
-        METHOD_RAW, lccodec.element_types.ELEMENT_TYPES[0], False, ((size,),), 0
-    )
+    header = FrameHeader(METHOD_RAW, lccodec.element_types.ELEMENT_TYPES[0], False, ((size,),), 0)
     parts = Ranges("w", [], header, BLOCK).cut(count)
     assert 1 <= len(parts) <= count
     assert parts[0].start == 0
@@ -97,7 +96,8 @@ def test_the_cut(size: int, count: int) -> None:
 def raw_link(name: str, array: np.ndarray) -> FakeLink:
     """A link as an exact file has it: a raw frame of any size."""
     kind, bits = components(array)
-    frame = RawFrame(kind, (array.shape,), False, lambda: Content(bits, kind, (array.shape,)))
+    header = FrameHeader(METHOD_RAW, kind, False, (array.shape,), 0)
+    frame = RawFrame(header, lambda: Content(bits, kind, (array.shape,)))
     return FakeLink({name: 0}, [b"".join(frame.chunks())])
 
 

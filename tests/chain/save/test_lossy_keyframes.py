@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import POLICIES, Balanced, Chain, LogSteps, Policy, UniformDeadzone
-from lccodec.quantizers.keyframe import KeyframeSteps
+from lccodec.quantizers.uniform import KeyframeSteps
 
 from ...support.adam import adam_states
 from ...support.chains import HistoryChain

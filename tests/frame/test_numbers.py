@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec.cursor import Cursor
-from lccodec.element_types import components
+from lccodec.element_types import components, unzigzag, zigzag
 from lccodec.entropy import runs
-from lccodec.entropy.numbers import read_numbers, unzigzag, write_numbers, zigzag
 from lccodec.entropy.runs import pack, packed_size, unpack
 from lccodec.errors import FormatError, TruncatedError
+from lccodec.frame.smooth import read_numbers, write_numbers
 
 from ..support.strategies import ALL_DTYPES, REALS, Pair, array_and_reference, dtype_of, random_array
 
