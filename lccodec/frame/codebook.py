@@ -398,7 +398,6 @@ class SymbolCoder:
             escaped = settles(
                 *residual.operands(start, count=count),
                 symbols=symbol,
-                fits=np.empty(count, np.uint8),
                 table=table,
                 original=original,
                 result=result,

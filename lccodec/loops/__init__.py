@@ -53,12 +53,13 @@ class Kernel:
     Parameters
     ----------
     numpy_form, loop
-        Functions of the same parameters. The loop is plain Python for the compiler.
+        Functions of the same parameters. The loop is plain Python for the compiler. Without a NumPy
+        form, it is called only where `is_compiled` says so.
     signatures
         The types of the parameters, for each set of them: see `kernel`.
     """
 
-    def __init__(self, numpy_form: Callable[..., Any], loop: Callable[..., Any], signatures: tuple[str, ...]):
+    def __init__(self, numpy_form: Any, loop: Callable[..., Any], signatures: tuple[str, ...]) -> None:
         self.numpy_form, self.loop, self.signatures = numpy_form, loop, signatures
         self._run: Callable[..., Any] = self._first
         self._dispatcher: Any = None
@@ -115,7 +116,7 @@ class Kernel:
             self.use(made)
 
 
-def kernel(numpy_form: Form, loop: Form, *signatures: str) -> Form:
+def kernel(numpy_form: Form | None, loop: Form, *signatures: str) -> Form:
     """Return a function that runs `loop`, compiled; `numpy_form` until it is, or without the extra.
 
     A signature has the types of the parameters: ``"in u4, out u1, i8"`` are an array of uint32 that
@@ -124,7 +125,7 @@ def kernel(numpy_form: Form, loop: Form, *signatures: str) -> Form:
     integers are ``i8``, floats ``f8``, and bools ``b1``.
     """
     if not _IN_USE:
-        return numpy_form
+        return cast("Form", numpy_form)
     made = Kernel(numpy_form, loop, signatures)
     _kernels.append(made)
     return cast("Form", made)

@@ -20,8 +20,13 @@ from . import is_compiled, kernel
 PATTERNS: Final = (("f4", "u4"), ("f8", "u8"))
 
 
-def extremes(
-    values: Array, reference: Array, shift: int, first: tuple[int, int], least: Array, most: Array
+def has_loops(work: np.dtype[Any]) -> bool:
+    """Return whether there are compiled loops for differences of a type."""
+    return work.itemsize >= 4 and is_compiled(extremes)
+
+
+def _extremes_loop(  # what may change is found before
+    values: Array, reference: Array, shift: int, plus: int, minus: int, least: Array, most: Array
 ) -> None:
     """Lower the least and raise the greatest pattern of each bucket by those of differences.
 
@@ -30,35 +35,12 @@ def extremes(
     values, reference
         Floating point numbers. The reference is empty where there is none: then the values
         themselves are looked at. Differences that are not finite are left out.
-    first
+    plus, minus
         The first exponent of positive differences that counts, and of negative ones. Buckets of
         smaller exponents may be left out.
     least, most
         Patterns of each bucket. They are changed.
     """
-    form = _extremes if values.itemsize >= 4 else _extremes_numpy
-    form(values, reference, shift, *first, least, most)
-
-
-def has_loops(work: np.dtype[Any]) -> bool:
-    """Return whether there are compiled loops for differences of a type."""
-    return work.itemsize >= 4 and is_compiled(_extremes)
-
-
-def _extremes_numpy(
-    values: Array, reference: Array, shift: int, plus: int, minus: int, least: Array, most: Array
-) -> None:
-    with np.errstate(all="ignore"):
-        d = values - reference if reference.size else values
-    patterns = d[np.isfinite(d)].view(least.dtype)
-    buckets = (patterns >> shift).astype(np.intp)
-    np.minimum.at(least, buckets, patterns)
-    np.maximum.at(most, buckets, patterns)
-
-
-def _extremes_loop(  # what may change is found before
-    values: Array, reference: Array, shift: int, plus: int, minus: int, least: Array, most: Array
-) -> None:
     d, unit = np.empty(_FEW, values.dtype), least.dtype.type
     patterns, bits = d.view(least.dtype), unit(shift)
     half = least.size // 2
@@ -68,7 +50,7 @@ def _extremes_loop(  # what may change is found before
     # Most buckets have all mantissas from a near to a far one; others begin at an edge. Where no
     # difference has another mantissa, or lies behind the edge, nothing changes.
     magnitude, mantissa = unit(~unit(0) >> unit(1)), unit((1 << shift) - 1)
-    near, far, edge = unit(0), mantissa, magnitude
+    near, far, edge, floor = unit(0), mantissa, magnitude, unit(min(plus, minus) << shift)
     for begin, end in ((plus, half - 1), (half + minus, 2 * half - 1)):
         for bucket in range(begin, end):
             lowest, highest = unit(low[bucket] & mantissa), unit(high[bucket] & mantissa)
@@ -93,7 +75,7 @@ def _extremes_loop(  # what may change is found before
         for k in range(own.size):
             size = unit(patterns[k] & magnitude)
             rest = unit(size & mantissa)
-            some |= (size >= edge) | (rest < near) | (rest > far)
+            some |= (size >= edge) | (size >= floor) & ((rest < near) | (rest > far))
         for k in range(own.size if some else 0):
             pattern = patterns[k]
             bucket = pattern >> bits
@@ -110,8 +92,8 @@ def _extremes_loop(  # what may change is found before
 _FEW: Final = 1 << 8  # differences at a time that are looked at together
 _SPREAD: Final = 12  # a bucket has nearly all mantissas if the others are one in so many, as a power of 2
 
-_extremes = kernel(
-    _extremes_numpy, _extremes_loop, *(f"in {t}, in {t}, i8, i8, i8, out {u}, out {u}" for t, u in PATTERNS)
+extremes = kernel(
+    None, _extremes_loop, *(f"in {t}, in {t}, i8, i8, i8, out {u}, out {u}" for t, u in PATTERNS)
 )
 
 
@@ -136,27 +118,6 @@ def _bucket_symbols_loop(patterns: Array, shift: int, table: Array) -> Array:
 _bucket_symbols = kernel(
     _bucket_symbols_numpy, _bucket_symbols_loop, *(f"in {u}, i8, in u1" for u in ("u4", "u8"))
 )
-
-
-#: What a bucket has in the place of a symbol if its differences are stored exactly.
-UNFIT: Final = 1 << 8
-
-
-def window_of(table: Array, dtype: np.dtype[Any]) -> Array:
-    """Return a table of symbols as three numbers, which a processor has in registers.
-
-    They are an exponent, and what eight exponents from that one on have, four bits each: a symbol,
-    or 8 if it is `UNFIT`; of positive differences, then of negative ones. Smaller exponents have
-    what the first has, and larger ones what the last has. The array is empty if the table has more
-    than that. `dtype` is that of patterns.
-    """
-    signs = np.where(table == UNFIT, 8, table).reshape(2, -1)
-    base = max(int((signs != signs[:, :1]).argmax(axis=1).min()) - 1, 0)
-    shown = signs[:, base : base + 8]
-    if int(shown.max()) > 8 or (signs[:, base + 8 :] != shown[:, -1:]).any():
-        return np.zeros(0, dtype)
-    joined = (shown.astype(np.uint64) << (4 * np.arange(8, dtype=np.uint64))).sum(axis=1)
-    return np.array([base, *joined.tolist()], dtype)
 
 
 def zigzags(

@@ -27,7 +27,7 @@ from .field import Extent, FieldPlan, find_extent
 from .guarantee import EXACT, Guarantee
 from .residual import Owner, Residual, Zone
 
-#: See `Partition`. Its arguments are those of :func:`lccodec.loops.whole.settle_bins`, but `bins`.
+#: See `Partition`. It has the arguments of :func:`lccodec.loops.whole.settle_whole`, but `parts`.
 Settles: TypeAlias = Callable[..., Array]
 
 
@@ -79,7 +79,7 @@ class Partition(Protocol):
         """
 
     # A partition of one array may also have an attribute `settles`: a function that writes the
-    # symbols of a whole piece, and what they decode to, as `lccodec.loops.whole.settle_bins`; or
+    # symbols of a whole piece, and what they decode to, as `lccodec.loops.whole.settle_whole`; or
     # ``None`` if no compiled loop is there for that. Where many differences lie outside the zone,
     # it takes less time than a search for them.
 

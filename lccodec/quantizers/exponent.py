@@ -15,7 +15,7 @@ import numpy as np
 from ..arguments import check_choice, integer
 from ..element_types import Array
 from ..loops.partitions import bucket_symbols, extremes, has_loops
-from ..loops.whole import UNFIT, settle_buckets, window_of
+from ..loops.whole import Parts, settle_whole, window_of
 from ..parallel import PIECE
 from .base import Quantizer, Settles
 from .residual import Owner, Residual, Zone, finite
@@ -138,7 +138,7 @@ class _Partition:
         elif has_loops(work) and not mean:
             for start in batch.pieces:
                 seen = np.count_nonzero(self._most)
-                extremes(*batch.operands(start), self._shift, self._first(), self._least, self._most)
+                extremes(*batch.operands(start), self._shift, *self._first(), self._least, self._most)
                 if np.count_nonzero(self._most) > seen:
                     self._promote(self._most > 0)
             return
@@ -236,7 +236,7 @@ class _Partition:
         """What codes a whole piece; see `Partition`."""
         if not has_loops(self._kind.work) or self._arrays > 1:
             return None
-        inside = np.arange(self._exponents) < np.array(self._first())[:, None]
-        table = self._symbols.astype(np.uint16)
-        table[(table == 0) & ~inside.reshape(-1)] = UNFIT
-        return partial(settle_buckets, buckets=(self._shift, table, window_of(table, self._pattern)))
+        window = window_of(self._symbols, self._first())
+        nothing = self._kind.work.type(0)
+        parts = Parts(window, self._shift, nothing, nothing, nothing, 0.0, 0.0)
+        return partial(settle_whole, parts=parts) if window.size else None

@@ -21,7 +21,7 @@ from ..element_table import ElementType
 from ..element_types import Array, unwork, work
 from ..loops.partitions import zigzags
 from ..loops.search import tally
-from ..loops.whole import has_loops, settle_bins
+from ..loops.whole import Parts, has_loops, settle_whole
 from .base import Settles
 from .residual import Outside, Owner, Residual, Zone, array_sums
 
@@ -266,8 +266,9 @@ class Grid:
         work = self.zone.low.dtype
         if self.zone.beyond is not None or work.itemsize < 4 or self.bins.size > 1 or not has_loops():
             return None
-        zone = self.zone.low[0], self.zone.high[0]
-        return partial(settle_bins, bins=(*zone, self._reciprocals[0], self._ends[0], DEAD_ZONE))
+        zone, end = (self.zone.low[0], self.zone.high[0]), float(self._ends[0])
+        parts = Parts(np.zeros(0, np.uint64), 0, *zone, self._reciprocals[0], end, DEAD_ZONE)
+        return partial(settle_whole, parts=parts)
 
 
 def _with_representatives(

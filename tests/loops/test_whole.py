@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lccodec.element_table import ELEMENT_TYPES, ElementType
 from lccodec.element_types import Array
-from lccodec.loops import representatives, whole
+from lccodec.loops import partitions, representatives, whole
 
 from ..support.strategies import random_array
 from .test_representatives import CASES, Case
@@ -20,32 +20,40 @@ KINDS = {kind.name: kind for kind in ELEMENT_TYPES}
 SHIFTS = {"float32": (23, 8), "float64": (52, 11)}
 
 
-def forms_agree(
-    forms: list,
+def settled(
     arrays: tuple[Array, Array, Array],
-    wide: bool,
+    parts: whole.Parts,
+    expected: tuple[Array, Array],
     table: Array,
     kind: ElementType,
     in_place: bool,
     bound: float,
-) -> tuple[Array, Array, Array]:
-    """Return the symbols, which have one, and the decoded values, which all forms give."""
+) -> tuple[Array, Array]:
+    """Return the symbols and which have one, of loops that do what a search with `expected` does.
+
+    These are the symbols, and whether a difference has one.
+    """
     values, reference, original = arrays
     limit, found = representatives.limit_of(bound, kind), []
-    for form in forms:
+    for form in (None, whole._settle_loop, *([whole._settle] if whole.has_loops() else [])):
         before = reference.copy()
         result = before.view(kind.bits) if in_place and before.size else original ^ kind.bits.type(1)
-        symbols = np.empty(values.size, np.uint16 if wide else np.uint8)
-        fits = np.empty(values.size, np.uint8)
+        symbols, fits = (each.copy() for each in expected)
+        escaped = np.zeros(values.size, np.int64)
         with np.errstate(all="ignore"):
-            some = form(values, before, symbols, fits, table, original, result, limit, kind.code)
-        assert int(some) == np.count_nonzero(fits == 0)
-        assert (result[fits == 0] == original[fits == 0]).all()
-        found.append((symbols, fits, result))
+            if form is None:
+                rest = table, original, before.view(kind.bits), result, limit, kind.code
+                some = representatives.settle_numpy(symbols, fits, np.arange(values.size), *rest)
+                escaped[:some] = np.flatnonzero(fits == 0)
+            else:
+                some = form(values, before, *parts, symbols, table, original, result, escaped, limit)
+        assert (result[escaped[:some]] == original[escaped[:some]]).all()
+        found.append((symbols, result, escaped[:some]))
+        fits[escaped[:some]] = 0
     for other in found[1:]:
         for one, another in zip(found[0], other, strict=True):
             np.testing.assert_array_equal(one, another)
-    return found[0]
+    return found[0][0], fits
 
 
 def arrays_of(name: str, size: int, seed: int, relative: bool) -> tuple[Array, Array, Array]:
@@ -69,19 +77,24 @@ def test_bins(
     kind, (values, reference, original) = KINDS[name], arrays_of(name, size, seed, relative)
     number, end = kind.work.type, float(bins + 1)
     table = np.append(-0.0 if relative else 0.0, np.arange(2 * bins) - bins).astype(kind.work)
-    place = -number(0.48), number(0.48), number(1.25), end, 0.6
-    forms = [
-        lambda values, before, *rest, form=form: form(values, before, *place, *rest)
-        for form in (whole._settle_bins_numpy, whole._settle_bins_loop, whole._settle_bins)
-    ]
-    symbols, fits, _ = forms_agree(forms, (values, reference, original), wide, table, kind, in_place, bound)
+    place = -number(0.48), number(0.48), number(1.25)
+    parts = whole.Parts(np.zeros(0, np.uint64), 0, *place, end, 0.6)
     with np.errstate(all="ignore"):
         d = values - reference if relative else values
+    inside, past = (place[0] < d) & (d < place[1]), np.zeros(size, np.uint8)
+    chosen = np.zeros(size, np.uint16 if wide else np.uint8)
+    partitions.zigzags_numpy(
+        np.where(np.isfinite(d) & ~inside, d, number(0)), place[2], end, 0.6, False, chosen, past
+    )
+    chosen[inside] = 0
+    expected = chosen, (inside | np.isfinite(d) & (past == 0)).astype(np.uint8)
+    symbols, fits = settled((values, reference, original), parts, expected, table, kind, in_place, bound)
+    with np.errstate(all="ignore"):
         size_of = np.floor(np.abs(d.astype(float)) * 1.25 + 0.4)
     near = (np.abs(d) >= 0.49) & (size_of < end) & (fits > 0) & (np.abs(size_of - size_of.round()) < 0.9)
     away = np.abs(np.abs(d.astype(float)) * 1.25 + 0.4 - size_of - 0.5) < 0.49  # not beside an edge
-    expected = 2 * size_of - (d < 0)
-    assert (symbols[near & away] == expected[near & away]).all()
+    number_of = 2 * size_of - (d < 0)
+    assert (symbols[near & away] == number_of[near & away]).all()
     assert not symbols[np.abs(d) < 0.48].any()
 
 
@@ -91,51 +104,60 @@ def test_bins(
     st.integers(0, 2**32),
     st.booleans(),
     st.booleans(),
-    st.booleans(),
     st.sampled_from([math.inf, 0.5]),
+    st.integers(0, 5),
 )
 def test_buckets(
-    name: str, size: int, seed: int, relative: bool, in_place: bool, few: bool, bound: float
+    name: str, size: int, seed: int, relative: bool, in_place: bool, bound: float, promoted: int
 ) -> None:
     kind, (shift, exponents) = KINDS[name], SHIFTS[name]
     values, reference, original = arrays_of(name, size, seed, relative)
     rng = np.random.default_rng(seed)
-    chosen = rng.choice([0, 1, 7, whole.UNFIT], 2 << exponents).astype(np.uint16)
-    if few:  # the buckets around that of 1.0 have symbols, smaller ones are in the zone
-        chosen, one = chosen.reshape(2, -1), (1 << (exponents - 1)) - 1
-        chosen[:, : one - 3], chosen[:, one + 3 :] = 0, whole.UNFIT
-        values = np.where(np.isfinite(values), np.sign(values) * 2.0 ** (np.arange(size) % 9 - 4), values)
-        values, chosen = values.astype(name), chosen.reshape(-1)
-        original = values.view(kind.bits)
-    window = whole.window_of(chosen, kind.bits)
-    assert (window.size == 3) == few
-    table = np.append(-0.0 if relative else 0.0, rng.standard_normal(7)).astype(kind.work)
-    forms = [
-        lambda values, before, *rest, form=form: form(values, before, shift, chosen, window, *rest)
-        for form in (whole._settle_buckets_numpy, whole._settle_buckets_loop, whole._settle_buckets)
-    ]
-    symbols, fits, _ = forms_agree(forms, (values, reference, original), False, table, kind, in_place, bound)
+    # The buckets around that of 1.0 have symbols, smaller ones are in the zone.
+    chosen, one = np.zeros((2, 1 << exponents), np.uint8), (1 << (exponents - 1)) - 1
+    chosen[:, one : one + promoted] = rng.integers(0, 8, (2, promoted))
+    zone = one - int(rng.integers(0, 2)), one - int(rng.integers(0, 2))
     with np.errstate(all="ignore"):
-        found = chosen[(values - reference if relative else values).view(kind.bits) >> shift]
-    assert (symbols == np.where(fits > 0, found & 255, 0)).all()
-    assert not fits[found == whole.UNFIT].any()
+        values = np.where(np.isfinite(values), np.sign(values) * 2.0 ** (np.arange(size) % 9 - 4), values)
+        values = values.astype(name)
+    original = values.view(kind.bits)
+    window = whole.window_of(chosen.reshape(-1), zone)
+    assert window.size == 3
+    nothing = kind.work.type(0)
+    parts = whole.Parts(window, shift, nothing, nothing, nothing, 0.0, 0.0)
+    table = np.append(-0.0 if relative else 0.0, rng.standard_normal(7)).astype(kind.work)
+    with np.errstate(all="ignore"):
+        d = values - reference if relative else values
+    bucket = (d.view(kind.bits) >> shift).astype(np.intp)
+    symbol = chosen.reshape(-1)[bucket]
+    inside = bucket % (1 << exponents) < np.array(zone)[bucket >> exponents]
+    expected = symbol, ((symbol > 0) | inside).astype(np.uint8)
+    settled((values, reference, original), parts, expected, table, kind, in_place, bound)
 
 
-@pytest.mark.parametrize("form", [whole.settle_bins, whole.settle_buckets])
-def test_places_of_what_is_exact(form: object) -> None:
+def test_windows_of_many_symbols() -> None:
+    """Three numbers have no room for them."""
+    few = np.zeros(512, np.uint8)
+    few[[120, 121, 376]] = 1, 2, 7
+    assert whole.window_of(few, (118, 118)).size == 3
+    last = np.zeros(512, np.uint8)
+    last[[254, 510]] = 1, 2
+    assert whole.window_of(last, (254, 254)).tolist() == [248, 0x81000000, 0x82000000]
+    for place, symbol in ((121, 8), (129, 1)):
+        many = few.copy()
+        many[place] = symbol
+        assert whole.window_of(many, (118, 118)).size == 0
+
+
+@pytest.mark.skipif(not whole.has_loops(), reason="no loops are compiled")
+def test_places_of_what_is_exact() -> None:
     values = np.array([0.0, 5.0, np.nan, 1.0], np.float32)
-    symbols, fits, result = np.empty(4, np.uint8), np.empty(4, np.uint8), np.empty(4, np.uint32)
+    symbols, result = np.empty(4, np.uint8), np.empty(4, np.uint32)
     table, bits, code = np.array([0, -1, 1], np.float32), values.view(np.uint32), KINDS["float32"].code
-    rest = symbols, fits, table, bits, result, math.inf, code
-    if form is whole.settle_bins:
-        low, high = np.float32(-0.6), np.float32(0.6)
-        escaped = whole.settle_bins(values, values[:0], (low, high, np.float32(1), 2, 0.6), *rest)
-    else:
-        chosen = np.full(512, whole.UNFIT, np.uint16)
-        chosen[:127], chosen[256:383], chosen[127] = 0, 0, 2
-        buckets = 23, chosen, whole.window_of(chosen, np.dtype(np.uint32))
-        escaped = whole.settle_buckets(values, values[:0], buckets, *rest)
-    assert escaped.tolist() == [1, 2]
+    low, high, one = np.float32(-0.6), np.float32(0.6), np.float32(1)
+    parts = whole.Parts(np.zeros(0, np.uint64), 0, low, high, one, 2.0, 0.6)
+    rest = symbols, table, bits, result, math.inf, code
+    assert whole.settle_whole(values, values[:0], parts, *rest).tolist() == [1, 2]
     assert symbols.tolist() == [0, 0, 0, 2]
     assert result.view(np.float32)[[0, 1, 3]].tolist() == [0, 5, 1]
 
