@@ -90,7 +90,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     safetensors.save_file(state(1000), place / "state.safetensors")
     safetensors.save_file(state(1000), place / "model.safetensors")
     safetensors.save_file(state(1000), place / "model.safetensors.index.json")
-    tensors = {name: torch.from_numpy(array) for name, array in state(400)["model"].items()}  # type: ignore[attr-defined]
+    tensors = {name: torch.from_numpy(array) for name, array in state(400)["model"].items()}
     torch.save({"model": tensors, "step": 400}, place / "epoch=3-step=400.ckpt")
     (place / "paths").mkdir()
     with lccodec.Chain(place / "chain", "lossless", keyframe_every=0, newest="exact") as chain:

@@ -54,7 +54,7 @@ def _thin_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     for each in slow.values():
         first, *rest = sorted(each, key=_place)
         share = _BENCHMARKS_OF if TESTS / "benchmarks" in first.path.parents else _SLOW_OF
-        gone.update(each if zlib.crc32(first.originalname.encode()) % share else rest)  # type: ignore[attr-defined]
+        gone.update(each if zlib.crc32(first.originalname.encode()) % share else rest)
     if gone:
         config.hook.pytest_deselected(items=list(gone))
         items[:] = [item for item in items if item not in gone]

@@ -47,7 +47,7 @@ def _small_blocks() -> Iterator[None]:
 class Pieced(FakeLink):
     """A link in memory whose frames have tables of pieces."""
 
-    def part(self, number: int, start: int, stop: int) -> FramePart | None:  # type: ignore[override]
+    def part(self, number: int, start: int, stop: int) -> FramePart | None:
         frame = self.frames[number]
         table = table_of(frame)
         if not table:

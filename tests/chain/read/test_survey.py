@@ -199,7 +199,7 @@ def test_parents_come_before_their_children_and_few_wait(tmp_path: Path, parents
         assert step is not None
         assert parents[step] is None or parents[step] in seen
         seen.append(step)
-        assert len(visits.gi_frame.f_locals["found"].waiting) <= len(parents).bit_length()  # type: ignore[attr-defined]
+        assert len(visits.gi_frame.f_locals["found"].waiting) <= len(parents).bit_length()
     assert sorted(seen) == list(steps)
 
 
