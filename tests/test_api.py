@@ -109,7 +109,7 @@ def test_public_names_of_the_exchange() -> None:
     ],
 )
 def test_parameters(function: object, parameters: str) -> None:
-    assert " ".join(inspect.signature(function).parameters) == parameters  # type: ignore[arg-type]
+    assert " ".join(inspect.signature(function).parameters) == parameters
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC - {"__version__", "POLICIES", "BFLOAT16_BITS"}))

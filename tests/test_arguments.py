@@ -47,7 +47,7 @@ def test_what_is_no_quantizer(quantizer: Any) -> None:
 
 def test_a_class_is_to_be_made_one_of() -> None:
     with pytest.raises(ArgumentError, match=r"make one of it, as UniformDeadzone\(\.\.\.\)"):
-        encode(ARRAY, UniformDeadzone)  # type: ignore[arg-type]
+        encode(ARRAY, UniformDeadzone)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_what_is_no_array(array: Any, match: str) -> None:
 
 def test_what_numpy_takes_for_an_array() -> None:
     assert decode(encode(np.float32(3), Lossless())) == 3
-    assert decode(encode(memoryview(ARRAY), Lossless())).dtype == np.float32  # type: ignore[arg-type]
+    assert decode(encode(memoryview(ARRAY), Lossless())).dtype == np.float32
 
 
 @pytest.mark.parametrize("frame", ["x", None, 3, [1], object(), np.zeros((4, 4))[:, ::2]])
@@ -108,12 +108,12 @@ def test_dtypes_that_are_not_handed_out(dtype: Any, name: str) -> None:
 
 def test_numbers_of_numpy_are_pythons_own() -> None:
     pairs = [
-        (ExponentBuckets(bits=np.int64(3)), ExponentBuckets(3)),  # type: ignore[arg-type]
+        (ExponentBuckets(bits=np.int64(3)), ExponentBuckets(3)),
         (UniformDeadzone(max_error=np.float32(1e-3)), UniformDeadzone(max_error=float(np.float32(1e-3)))),
         (UniformDeadzone(step=np.int8(2)), UniformDeadzone(step=2)),
-        (UniformDeadzone(relative_step=np.array(0.5)), UniformDeadzone(relative_step=0.5)),  # type: ignore[arg-type]
-        (UniformDeadzone(step=fractions.Fraction(1, 2)), UniformDeadzone(step=0.5)),  # type: ignore[arg-type]
-        (Clusters(np.uint8(7), np.float16(0.5)), Clusters(7, 0.5)),  # type: ignore[arg-type]
+        (UniformDeadzone(relative_step=np.array(0.5)), UniformDeadzone(relative_step=0.5)),
+        (UniformDeadzone(step=fractions.Fraction(1, 2)), UniformDeadzone(step=0.5)),
+        (Clusters(np.uint8(7), np.float16(0.5)), Clusters(7, 0.5)),
         (LogSteps(np.float64(2)), LogSteps(2.0)),
         (Triggered(ExponentBuckets(2), np.float32(0.5)), Triggered(ExponentBuckets(2), 0.5)),
     ]

@@ -79,7 +79,7 @@ def test_numbers_of_threads() -> None:
     assert thread_count(0) >= 1
     for bad in (-1, 1.5, True, None):
         with pytest.raises(ArgumentError, match="threads"):
-            thread_count(bad)  # type: ignore[arg-type]
+            thread_count(bad)
 
 
 def test_a_side_thread_makes_calls_in_their_order() -> None:
@@ -107,7 +107,7 @@ def test_numbers_of_members() -> None:
     assert has_lock()
     for bad in (-1, 1.5, True, "2"):
         with pytest.raises(ArgumentError, match="workers must be"):
-            member_count(bad)  # type: ignore[arg-type]
+            member_count(bad)
 
 
 # --- what an interrupt does not split -------------------------------------------------------------
@@ -123,7 +123,7 @@ def test_a_call_comes_to_its_end_whatever_line_of_the_caller_is_interrupted() ->
             done.put("begun")
             done.put("ended")
 
-        interrupted(lambda call=call: uninterrupted(call), number)  # type: ignore[misc]
+        interrupted(lambda call=call: uninterrupted(call), number)
         if not done.empty():  # it has begun, whatever became of the caller
             assert within(60, done.get) == "begun"
             assert within(60, done.get) == "ended"
@@ -179,7 +179,7 @@ def test_an_interrupt_leaves_a_thing_added_or_not() -> None:
     added = 0
     for number in range(count):
         done = list[int]()
-        interrupted(lambda done=done: line.add(lambda: done.append(1)), number)  # type: ignore[misc]
+        interrupted(lambda done=done: line.add(lambda: done.append(1)), number)
         is_added = bool(done or line.waiting)
         assert within(60, line.wait)
         assert done == [1] * is_added

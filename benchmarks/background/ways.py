@@ -213,7 +213,8 @@ class Dcp(TorchSave):
         from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
         self.dcp, self.type = dcp, AsyncCheckpointerType[self.kind]
-        if not dist.is_initialized():  # it wants a group, of this process alone
+        self._dist = None if dist.is_initialized() else dist
+        if self._dist is not None:  # it wants a group, of this process alone
             dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 
     def begin(self, step: int, state: State) -> Future[Any]:
@@ -224,6 +225,12 @@ class Dcp(TorchSave):
             self.tensors(state), checkpoint_id=path, async_checkpointer_type=self.type
         )
         return future
+
+    def close(self) -> None:
+        """End the group, too."""
+        super().close()
+        if self._dist is not None:
+            self._dist.destroy_process_group()
 
 
 class DcpProcess(Dcp):

@@ -208,7 +208,7 @@ def test_without_a_chain_the_file_is_the_state(tmp_path: Path) -> None:
             return {"wrapped": state}, {**metadata, "by": "me"}
 
     for adapter, expected in ((None, {"x": 1}), (Adapter(), {"wrapped": {"x": 1}})):
-        saver = LinkSaver(ChainOptions(), adapter)  # type: ignore[arg-type]
+        saver = LinkSaver(ChainOptions(), adapter)
         saver.save({"x": 1}, tmp_path / "a")
         saver.close()
         assert lccodec.load_file(tmp_path / "a") == expected

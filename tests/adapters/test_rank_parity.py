@@ -249,7 +249,7 @@ def test_a_writer_with_parity_can_be_sent_to_a_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize("parity", [0, 65, "5%", 1.5])
 def test_what_is_no_number_of_ranks(tmp_path: Path, parity: object) -> None:
     with pytest.raises(ArgumentError, match=r"number of ranks|redundancy is"):
-        LCStorageWriter(tmp_path, parity=parity)  # type: ignore[arg-type]
+        LCStorageWriter(tmp_path, parity=parity)
 
 
 def test_a_writer_without_parity_has_nothing_to_wait_for(tmp_path: Path) -> None:
@@ -295,4 +295,4 @@ def test_without_ranks_there_is_no_group() -> None:
 def test_a_group_must_talk_over_the_cpu() -> None:
     group = SimpleNamespace(_device_types=[torch.device("cuda")])
     with pytest.raises(ArgumentError, match="a backend for the CPU"):
-        checked_group(group)  # type: ignore[arg-type]
+        checked_group(group)

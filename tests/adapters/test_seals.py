@@ -741,7 +741,7 @@ def test_progress_counts_bytes(tmp_path: Path) -> None:
     seals.check(tmp_path, progress=lambda *numbers: seen.append(numbers))
     assert seen == [(100, 150), (150, 150)] * 2
     with pytest.raises(ArgumentError, match="progress"):
-        seals.seal(tmp_path, progress=3)  # type: ignore[arg-type]
+        seals.seal(tmp_path, progress=3)
     with pytest.raises(ArgumentError, match="threads"):
         seals.seal(tmp_path, threads=-1)
 

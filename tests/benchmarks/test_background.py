@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import lccodec
 from benchmarks.background import (
@@ -109,6 +110,7 @@ def test_peers_write_and_tidy_up(kind: type[ways.Way], tmp_path: Path) -> None:
     assert len(way.calls) == len(way.durable) == 2
     assert not list((tmp_path / "way").iterdir())
     way.close()
+    assert not torch.distributed.is_initialized()
 
 
 def test_a_way_that_fails_says_so(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_what_lacks_a_member_is_no_adapter(missing: str) -> None:
         ArgumentError,
         match=r"adapter must have to_numpy, from_numpy and roles, like lccodec\.adapters\.torch",
     ):
-        check_adapter(SimpleNamespace(**members))  # type: ignore[arg-type]
+        check_adapter(SimpleNamespace(**members))
 
 
 def test_an_adapter_stands_between_the_user_and_the_chain(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_an_adapter_stands_between_the_user_and_the_chain(tmp_path: Path) -> Non
         assert chain.restore() == ("", "tuple", [1, (2, 3)])
     assert Chain(tmp_path).restore() == [1, (2, 3)]
     with pytest.raises(ArgumentError, match="adapter must have"):
-        Chain(tmp_path, adapter="torch")  # type: ignore[arg-type]
+        Chain(tmp_path, adapter="torch")
 
 
 @pytest.mark.slow
@@ -299,11 +299,11 @@ def test_an_error_of_the_function_leaves_a_chain_that_can_be_restored(chain: Cha
 
 def test_what_is_neither_is_refused(chain: Chain) -> None:
     with pytest.raises(ArgumentError, match="progress must be True, False or a function"):
-        chain.restore(progress="bar")  # type: ignore[arg-type]
+        chain.restore(progress="bar")
     with pytest.raises(ArgumentError, match="progress must be True, False or a function"):
-        chain.save(3, {}, progress=3)  # type: ignore[arg-type]
+        chain.save(3, {}, progress=3)
     with pytest.raises(ArgumentError, match="progress must be True, False or a function"):
-        chain.save_async(3, {}, progress=3)  # type: ignore[arg-type]
+        chain.save_async(3, {}, progress=3)
     assert chain.steps == [0, 1, 2]
 
 

@@ -159,7 +159,7 @@ def test_a_role_is_that_of_the_names_of_the_step(tmp_path: Path) -> None:
         exact = step == 0 or "v" not in names
         assert bool((chain.restore()["m"] == step).all()) == exact
     with pytest.raises(ArgumentError, match="the role of 'm' must be one of"):
-        HistoryChain(tmp_path, roles={"m": "no role"})  # type: ignore[dict-item]
+        HistoryChain(tmp_path, roles={"m": "no role"})
 
 
 def test_a_state_may_change_in_place_between_saves(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_arguments_are_not_damage(directory: Path) -> None:
     with pytest.raises(ArgumentError):
         Chain(directory).restore(keys=["weigth"], fallback=True)
     with pytest.raises(ArgumentError):
-        Chain(directory).restore("20", fallback=True)  # type: ignore[arg-type]
+        Chain(directory).restore("20", fallback=True)
 
 
 def test_no_chain(tmp_path: Path) -> None:

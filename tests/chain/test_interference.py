@@ -116,7 +116,7 @@ def test_a_second_time_it_is_refused(
     chain: tuple[Chain, Callable[[int], Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chain_, save = chain
-    acts = [lambda step=step: taken_away(chain_.directory, step) for step in (3, 2)]  # type: ignore[misc]
+    acts = [lambda step=step: taken_away(chain_.directory, step) for step in (3, 2)]
     between_encoding_and_commit(monkeypatch, *acts)
     with (
         pytest.warns(LccodecWarning, match="started again"),

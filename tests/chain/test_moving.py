@@ -93,7 +93,7 @@ class Moving(np.ndarray):
         return self._read(np.asarray(self).astype, *args, **options)
 
     def tobytes(self, *args: Any) -> bytes:
-        return self._read(np.asarray(self).tobytes, *args)  # type: ignore[no-any-return]
+        return self._read(np.asarray(self).tobytes, *args)
 
     def copy(self, *args: Any) -> Any:
         return self._read(np.asarray(self).copy, *args)

@@ -284,7 +284,7 @@ DATA = os.urandom(100) * 30
 
 
 def write(path: Path, data: bytes = DATA, **options: object) -> None:
-    with WholeFile(path, **options) as file:  # type: ignore[arg-type]
+    with WholeFile(path, **options) as file:
         file.write(data[:10])
         file.copy(BytesSource(data[10:]))
         file.commit()

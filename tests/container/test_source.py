@@ -147,7 +147,7 @@ def test_a_directory_is_told_from_a_file(tmp_path: Path) -> None:
 def test_bytes_are_told_from_a_path() -> None:
     for data in ("model.lcc.h5", None, Path("model.lcc.h5"), 3):
         with pytest.raises(ArgumentError, match="load_file takes a path"):
-            lccodec.load(data)  # type: ignore[arg-type]
+            lccodec.load(data)
 
 
 # --- interrupts -----------------------------------------------------------------------------------

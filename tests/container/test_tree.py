@@ -65,13 +65,13 @@ def nested(depth: int) -> Any:
     return state
 
 
-class Quantity(np.ndarray):  # type: ignore[type-arg]
+class Quantity(np.ndarray):
     """An array with units, as those of unyt and astropy."""
 
     units: str | None
 
 
-class Slotted(np.ndarray):  # type: ignore[type-arg]
+class Slotted(np.ndarray):
     __slots__ = ("scale",)
 
     def __array_finalize__(self, other: Any) -> None:

@@ -69,7 +69,7 @@ def frames(draw: st.DrawFn) -> tuple[bytes, Array | None]:
         return b"".join(raw.chunks()), None
     effort = draw(st.sampled_from(["normal", "high"]))
     with tuned(block_log2=BLOCK_LOG2):
-        frame = encode(array, draw(st.sampled_from(QUANTIZERS)), reference, effort=effort)  # type: ignore[arg-type]
+        frame = encode(array, draw(st.sampled_from(QUANTIZERS)), reference, effort=effort)
     return frame, None if reference is None else components(reference)[1]
 
 

@@ -349,7 +349,7 @@ def test_memory_of_a_large_array_is_that_of_pieces(
 
 
 def test_units_are_not_lost_without_a_word() -> None:
-    class Quantity(np.ndarray):  # type: ignore[type-arg]
+    class Quantity(np.ndarray):
         units = "m"
 
     array = np.ones(3).view(Quantity)

@@ -208,7 +208,7 @@ def test_a_wave_has_its_power_at_its_frequency_in_any_direction() -> None:
 
 
 def chain_of(path: Path, policy: object, count: int = 1, newest: str = "exact") -> None:
-    with lccodec.Chain(path, policy, newest=newest) as chain:  # type: ignore[arg-type]
+    with lccodec.Chain(path, policy, newest=newest) as chain:
         for step in range(3):
             fields = {f"u{n}": wave(30 + n, 40) * (1 + 0.01 * step) for n in range(count)}
             noise = np.random.default_rng(0).standard_normal((30, 30))

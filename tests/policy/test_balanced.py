@@ -95,11 +95,11 @@ def test_a_target_out_of_reach_takes_the_nearest_and_tells(
     target: dict[str, float], match: str, joint: bool
 ) -> None:
     arrays = candidates(adam_states(2))
-    settled = Balanced(**target, joint=joint).settle(arrays)  # type: ignore[arg-type]
+    settled = Balanced(**target, joint=joint).settle(arrays)
     assert settled.shortfall is not None
     assert re.search(match, settled.shortfall)
     nearest = {"error": 1e-9} if "error" in target else {"max_bytes": 1}
-    extreme = Balanced(**nearest, joint=joint).settle(arrays)  # type: ignore[arg-type]
+    extreme = Balanced(**nearest, joint=joint).settle(arrays)
     for name in ("model/large", "model/flat"):
         steps = [p.choose(name, "weight", arrays[0].kind, 1 << 16) for p in (settled, extreme)]
         one, other = (getattr(step, "then", step) for step in steps)
@@ -109,7 +109,7 @@ def test_a_target_out_of_reach_takes_the_nearest_and_tells(
 def test_a_target_within_reach_has_no_shortfall() -> None:
     arrays = candidates(adam_states(2))
     for target in ({"ratio": 20}, {"max_bytes": 50_000}, {"error": 0.5}):
-        assert Balanced(**target).settle(arrays).shortfall is None  # type: ignore[arg-type]
+        assert Balanced(**target).settle(arrays).shortfall is None
     assert Balanced(ratio=500).settle([]).shortfall is None
     assert POLICIES["lc-3"].settle(arrays).shortfall is None
     assert Balanced(ratio=500).shortfall is None
@@ -164,13 +164,13 @@ def test_json() -> None:
 )
 def test_at_most_one_sound_target(target: dict[str, float]) -> None:
     with pytest.raises(ArgumentError, match="policy 'balanced'"):
-        Balanced(**target)  # type: ignore[arg-type]
+        Balanced(**target)
 
 
 @pytest.mark.parametrize("movements", [1.0, (1.0,), (2.0, 1.0), (0.0, 1.0), ("a", 1.0)])
 def test_limits_of_steps_must_be_two_numbers(movements: object) -> None:
     with pytest.raises(ArgumentError, match="movements"):
-        Balanced(movements=movements)  # type: ignore[arg-type]
+        Balanced(movements=movements)
 
 
 def test_a_role_may_be_given_another_quantizer(tmp_path: Path) -> None:

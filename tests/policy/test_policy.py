@@ -105,10 +105,10 @@ def test_the_order_of_keys_in_json_does_not_matter(keys: list[str]) -> None:
 def test_what_is_no_policy() -> None:
     for roles in ({"weight": "lossless"}, {"weight": None}, Lossless(), {"w": Lossless()}):
         with pytest.raises(ArgumentError, match="policy 'x'"):
-            Policy("x", roles)  # type: ignore[arg-type]
+            Policy("x", roles)
     for patterns in ({1: Lossless()}, {"*": Lossless}, ("*",)):
         with pytest.raises(ArgumentError, match="policy 'x'"):
-            Policy("x", patterns=patterns)  # type: ignore[arg-type]
+            Policy("x", patterns=patterns)
 
 
 def test_keyframes() -> None:
@@ -132,8 +132,8 @@ def test_keyframes() -> None:
         ("w", "other", FLOAT, 100),
         ("w", "weight", element_type(np.dtype("int64")), 100),
     ):
-        assert policy.choose_keyframe(name, role, kind, size) == Lossless()  # type: ignore[arg-type]
-        assert MINE.choose_keyframe(name, role, kind, size) == Lossless()  # type: ignore[arg-type]
+        assert policy.choose_keyframe(name, role, kind, size) == Lossless()
+        assert MINE.choose_keyframe(name, role, kind, size) == Lossless()
     assert Policy("x", keyframes={}) == Policy("x", keyframes="exact") == Policy("x")
     assert "keyframes" not in MINE.to_json()
 
@@ -161,6 +161,6 @@ def test_keyframes_that_are_refused(keyframes: Any, match: str) -> None:
 def test_unknown_names_are_refused(tmp_path: object) -> None:
     for name in ("lc-9", "", 3, ["lc-3"]):
         with pytest.raises(ArgumentError, match=r"policy must be a Policy or one of lossless"):
-            Chain(str(tmp_path), policy=name)  # type: ignore[arg-type]
+            Chain(str(tmp_path), policy=name)
     assert resolve_policy(POLICIES["lc-2"]) is POLICIES["lc-2"]
     assert set(ROLES) >= set(MINE.roles)

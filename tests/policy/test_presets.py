@@ -46,7 +46,7 @@ def test_a_name_that_no_policy_has(name: Any) -> None:
 
 def test_nobody_can_change_the_presets() -> None:
     with pytest.raises(TypeError, match="does not support item assignment"):
-        POLICIES["lc-2"] = POLICIES["lc-3"]  # type: ignore[index]
+        POLICIES["lc-2"] = POLICIES["lc-3"]
 
 
 def test_fields_need_a_bound() -> None:

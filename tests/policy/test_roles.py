@@ -286,7 +286,7 @@ def test_given_roles_go_first() -> None:
 )
 def test_unknown_roles_are_refused(given: object) -> None:
     with pytest.raises(ArgumentError, match=r"role"):
-        assign_roles({"a": (1,)}, given)  # type: ignore[arg-type]
+        assign_roles({"a": (1,)}, given)
 
 
 def test_every_role_can_be_found() -> None:

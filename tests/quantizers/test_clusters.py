@@ -81,4 +81,4 @@ def test_in_a_chain(tmp_path: object, sizes: list[int]) -> None:
 )
 def test_settings_are_checked(settings: dict[str, float]) -> None:
     with pytest.raises(ArgumentError, match="Clusters"):
-        Clusters(**settings)  # type: ignore[arg-type]
+        Clusters(**settings)

@@ -121,7 +121,7 @@ def test_after_a_first_step_from_zero_an_array_is_lossless() -> None:
 @pytest.mark.parametrize("step", [0, -1, 65, float("nan"), "1", None])
 def test_the_step_is_checked(step: object) -> None:
     with pytest.raises(ArgumentError, match="LogSteps: the step"):
-        LogSteps(step)  # type: ignore[arg-type]
+        LogSteps(step)
 
 
 @pytest.mark.parametrize(("method", "flags"), [(0, 4), (1, 4), (1, 5), (2, 4), (2, 6), (2, 8)])

@@ -98,7 +98,7 @@ def test_what_is_no_class_of_quantizers_is_not_registered(thing: Any) -> None:
 def test_nobody_can_change_the_names() -> None:
     for names in (QUANTIZERS, NAMED):
         with pytest.raises(TypeError, match="does not support item assignment"):
-            names["x"] = Lossless()  # type: ignore[index]
+            names["x"] = Lossless()
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -34,7 +34,7 @@ FLOATS = ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"
 
 
 def calm(threshold: float, then: object = UniformDeadzone(relative_step=0.5)) -> Policy:
-    return Policy("calm", {"weight": Triggered(then, threshold)})  # type: ignore[arg-type]
+    return Policy("calm", {"weight": Triggered(then, threshold)})
 
 
 def rms(array: np.ndarray) -> float:
@@ -178,7 +178,7 @@ def test_text_and_json() -> None:
 @pytest.mark.parametrize("threshold", [0, 1, -0.1, np.nan, np.inf, "0.1", None])
 def test_thresholds(threshold: object) -> None:
     with pytest.raises(ArgumentError, match="threshold must be a number between 0 and 1"):
-        Triggered(Lossless(), threshold)  # type: ignore[arg-type]
+        Triggered(Lossless(), threshold)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_thresholds(threshold: object) -> None:
 )
 def test_quantizers_that_do_not_wait(then: object) -> None:
     with pytest.raises(ArgumentError, match="Triggered: then must"):
-        Triggered(then, 0.1)  # type: ignore[arg-type]
+        Triggered(then, 0.1)
 
 
 @pytest.mark.parametrize(

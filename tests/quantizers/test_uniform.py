@@ -18,7 +18,7 @@ from ..support.tuning import tune
 
 
 def round_trip(array: np.ndarray, quantizer: object, reference: np.ndarray | None = None) -> np.ndarray:
-    return decode(encode(array, quantizer, reference), reference)  # type: ignore[arg-type]
+    return decode(encode(array, quantizer, reference), reference)
 
 
 @given(array_and_reference(REALS), st.integers(1, 8))

@@ -55,7 +55,7 @@ def test_the_weighted_error_is_lower_at_the_same_size(monkeypatch: pytest.Monkey
     after, before, moment = case(size=500_000)
 
     def weigh(quantizer: object) -> tuple[int, float]:
-        frame = encode(after, quantizer, before)  # type: ignore[arg-type]
+        frame = encode(after, quantizer, before)
         error = decode(frame, before).astype(float) - after
         return len(frame), float(np.sum(error**2 * np.sqrt(moment)))
 
@@ -137,4 +137,4 @@ def test_json_and_text() -> None:
     assert str(policy).startswith("mine, ratio=50, joint\n")
     assert "joint" not in Balanced(ratio=50).to_json()
     with pytest.raises(ArgumentError, match="joint must be True or False"):
-        Balanced(ratio=50, joint=1)  # type: ignore[arg-type]
+        Balanced(ratio=50, joint=1)

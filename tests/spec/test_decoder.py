@@ -489,7 +489,7 @@ def outcome(read_state: Callable[[], Any], refused: type[Exception] = lccodec.Da
     except lccodec.ChainError:
         return "LCC-CHN-02"
     except refused as error:
-        return str(error.rule)  # type: ignore[attr-defined]
+        return str(error.rule)
 
 
 @pytest.mark.slow

@@ -61,7 +61,7 @@ def save(directory: str, mesh: DeviceMesh) -> None:
     future = dcp.async_save(
         distributed(mesh, values(1), 1), checkpoint_id=f"{directory}/1", storage_writer=writer
     )
-    future.result()  # type: ignore[union-attr]
+    future.result()
 
     class Dying(dcp.DefaultSavePlanner):
         def resolve_data(self, write_item: Any) -> Any:

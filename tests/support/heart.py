@@ -18,7 +18,8 @@ from .folders import TESTS
 _CASES: Final = 3
 _SLOW_OF: Final = 2  # slow tests, one case of one of them, where the rest is thinned out
 _BENCHMARKS_OF: Final = 4  # the same of benchmarks: they measure the package, and are not part of it
-_WHOLE: Final = {TESTS / "spec" / "test_vectors.py"}  # few, and they are the format
+#: Files, or folders of them: the format, and both forms of each loop, which `.ci/run` compiles.
+_WHOLE: Final = {TESTS / "spec" / "test_vectors.py", TESTS / "loops"}
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
@@ -31,7 +32,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     cases: dict[tuple[pytest.Collector | None, str], list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if isinstance(item, pytest.Function) and not is_apart(item) and item.path not in _WHOLE:
+        whole = not _WHOLE.isdisjoint([item.path, item.path.parent])
+        if isinstance(item, pytest.Function) and not is_apart(item) and not whole:
             cases[item.parent, item.originalname].append(item)
     for each in cases.values():
         for item in sorted(each, key=_place)[_CASES:]:
@@ -54,7 +56,7 @@ def _thin_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     for each in slow.values():
         first, *rest = sorted(each, key=_place)
         share = _BENCHMARKS_OF if TESTS / "benchmarks" in first.path.parents else _SLOW_OF
-        gone.update(each if zlib.crc32(first.originalname.encode()) % share else rest)  # type: ignore[attr-defined]
+        gone.update(each if zlib.crc32(first.originalname.encode()) % share else rest)
     if gone:
         config.hook.pytest_deselected(items=list(gone))
         items[:] = [item for item in items if item not in gone]

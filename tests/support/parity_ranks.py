@@ -55,7 +55,7 @@ def save(directory: str, files: int) -> None:
     writer = LCStorageWriter(f"{directory}/one", parity=files, process_group=dist.new_group(backend="gloo"))
     for step in range(2):
         dcp.save(state_of(rank, step), storage_writer=writer)
-    dcp.async_save(state_of(rank, 2), storage_writer=writer).result()  # type: ignore[union-attr]
+    dcp.async_save(state_of(rank, 2), storage_writer=writer).result()
     tell(writer)
     dist.barrier()
 

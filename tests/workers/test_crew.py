@@ -308,7 +308,7 @@ class _Nothing:
 def test_a_result_or_an_error() -> None:
     assert Done.of(_Nothing(), {}).value() == 0
     with pytest.raises(TypeError):
-        Done.of(_Nothing(), None).value()  # type: ignore[arg-type]
+        Done.of(_Nothing(), None).value()
 
 
 def test_tasks_that_write_are_staged() -> None:
@@ -322,7 +322,7 @@ def test_tasks_that_write_are_staged() -> None:
         assert written is not None
         assert place_of(written) is not None
         written[:] = range(5)
-        task.take(staged)  # type: ignore[arg-type]
+        task.take(staged)
         assert out is not None
         assert out.tolist() == [*range(5)]
         assert place_of(out) is None

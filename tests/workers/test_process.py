@@ -82,7 +82,7 @@ def test_an_arena_uses_its_memory_again() -> None:
     assert places[0][0] is places[1][0]  # one segment has room for both
     assert places[1][1] % arena.ALIGNMENT_BYTES == 0
     large = arena.empty(2 << 20, FLOAT)  # and not for this one
-    assert place_of(large)[0] is not places[0][0]  # type: ignore[index]
+    assert place_of(large)[0] is not places[0][0]
     arena.clear()
     again = [arena.empty(1000, FLOAT), arena.empty(1 << 19, FLOAT), arena.empty(2 << 20, FLOAT)]
     for old, new in zip((first, second, large), again, strict=True):
@@ -162,7 +162,7 @@ def test_arrays_and_element_types(channels: tuple[Channel, Channel]) -> None:
     shared[10] = 77
     assert near.tolist() == [77, *range(11, 20)]  # the same memory
     theirs.send(near)  # and back, to where it came from
-    assert place_of(ours.receive()) == (place_of(shared)[0], 40)  # type: ignore[index]
+    assert place_of(ours.receive()) == (place_of(shared)[0], 40)
 
 
 def test_a_segment_is_passed_once_and_dropped_with_its_last_array(channels: tuple[Channel, Channel]) -> None:
@@ -272,7 +272,7 @@ def until(condition: object, seconds: float = 120) -> bool:
     """Whether a condition comes true; the time only ends a test that hangs."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if condition():  # type: ignore[operator]
+        if condition():
             return True
         time.sleep(0.01)
     return False

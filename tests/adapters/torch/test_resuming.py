@@ -659,7 +659,7 @@ def test_a_lazy_module_is_lazy_again_after_an_error() -> None:
 class Bare(torch.nn.Linear):
     """It knows no options, and returns nothing."""
 
-    def load_state_dict(self, state: Any) -> None:  # type: ignore[override]
+    def load_state_dict(self, state: Any) -> None:
         super().load_state_dict(state)
 
 

@@ -464,7 +464,7 @@ def test_what_does_not_fit_changes_nothing(tmp_path: Path, target: Any, message:
         with pytest.raises(ArgumentError, match=message):
             adapter.apply_update(there, update)
         with pytest.raises(ArgumentError, match="prefix must be a string"):
-            adapter.apply_update(there, update, prefix=3)  # type: ignore[arg-type]
+            adapter.apply_update(there, update, prefix=3)
     assert there is None or not there["b"].any()
 
 

@@ -175,7 +175,7 @@ def test_a_chain_without_the_step(run: Path, model: Path, tmp_path: Path) -> Non
     with pytest.raises(StorageError, match=r"neither model.safetensors.index.json nor"):
         pull(run, tmp_path / "empty", prefix="model")
     with pytest.raises(ArgumentError, match="prefix must be a string"):
-        pull(run, model, prefix=3)  # type: ignore[arg-type]
+        pull(run, model, prefix=3)
 
 
 def test_files_that_were_changed_by_others(run: Path, model: Path) -> None:

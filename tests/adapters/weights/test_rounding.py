@@ -24,9 +24,9 @@ def test_numbers_are_rounded_as_torch_rounds(source: torch.dtype, target: torch.
     numbers = torch.cat([torch.randn(70_000), torch.tensor([0.0, -0.0, 7e4, -1e39, 1e-45, torch.inf])])
     numbers = numbers.to(source)
     array, _ = adapter.to_numpy(numbers)
-    found = rounded(array, np.dtype(dtype))  # type: ignore[call-overload]
+    found = rounded(array, np.dtype(dtype))
     assert found.tobytes() == adapter.to_numpy(numbers.to(target))[0].tobytes()
-    nan = rounded(adapter.to_numpy(torch.full((3,), torch.nan, dtype=source))[0], np.dtype(dtype))  # type: ignore[call-overload]
+    nan = rounded(adapter.to_numpy(torch.full((3,), torch.nan, dtype=source))[0], np.dtype(dtype))
     assert torch.as_tensor(adapter.from_numpy(nan, {})).isnan().all()
 
 
@@ -87,4 +87,4 @@ def test_what_is_refused() -> None:
     with pytest.raises(ArgumentError, match="dtype must be"):
         Rounding(dtype="int8")
     with pytest.raises(ArgumentError, match="adapter must have"):
-        Rounding(torch)  # type: ignore[arg-type]
+        Rounding(torch)

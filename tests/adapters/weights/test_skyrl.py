@@ -220,7 +220,7 @@ def test_what_is_refused(tmp_path: Path, base: Path) -> None:
     with pytest.raises(ArgumentError, match="no such encoding or checksum of skyrl: 'overwrite'"):
         publish(tmp_path / "run", tmp_path / "out", form="skyrl", start=0, encoding="overwrite")
     with pytest.raises(ArgumentError, match="form must be one of weight-versions, skyrl"):
-        publish(tmp_path / "run", tmp_path / "out", form="other")  # type: ignore[arg-type]
+        publish(tmp_path / "run", tmp_path / "out", form="other")
     with pytest.raises(ArgumentError, match="it was asked for, and this form has no full versions"):
         publish(tmp_path / "run", tmp_path / "out", form="skyrl", start=0, like=base, full=True)
 

@@ -77,7 +77,7 @@ def test_only_overwriting_may_be_repeated() -> None:
     for encoding, expected in (("xor", old), ("overwrite", new)):
         found = old.copy()
         for _ in range(2):
-            make(encoded(old, new, encoding), found, found, encoding, "sha256", "here")  # type: ignore[arg-type]
+            make(encoded(old, new, encoding), found, found, encoding, "sha256", "here")
         np.testing.assert_array_equal(found, expected)
 
 

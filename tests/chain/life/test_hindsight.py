@@ -144,7 +144,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
             chain.compact(hindsight=4, directory=tmp_path / "new")  # the recorded policy
         for wrong in (1, -1, 2.5, "8"):
             with pytest.raises(ArgumentError, match="hindsight must be 0 or an integer"):
-                chain.compact("balanced", hindsight=wrong, directory=tmp_path / "new")  # type: ignore[arg-type]
+                chain.compact("balanced", hindsight=wrong, directory=tmp_path / "new")
         with pytest.raises(ArgumentError, match=r"compact\(hindsight=...\) needs directory="):
             chain.compact("balanced", hindsight=8)
         with pytest.raises(ArgumentError, match="does not support dry_run"):

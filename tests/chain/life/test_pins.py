@@ -42,7 +42,7 @@ def test_what_cannot_be_pinned(tmp_path: Path) -> None:
     with pytest.raises(ChainError, match="no step 9"):
         chain.pin(9)
     with pytest.raises(ArgumentError):
-        chain.pin("1")  # type: ignore[arg-type]
+        chain.pin("1")
     (tmp_path / "000000000000.lcc.h5").unlink()
     with pytest.raises(ChainError, match="its parent, step 0"):
         chain.pin(1)
@@ -129,7 +129,7 @@ def test_an_exact_state_that_is_gone_is_not_pinned(tmp_path: Path) -> None:
         with pytest.raises(ArgumentError, match="exact=True saves all arrays"):
             chain.save(2, {"weight": WEIGHTS[2]}, only=["weight"], exact=True)
         with pytest.raises(ArgumentError, match="exact must be True or False"):
-            chain.save(2, {"weight": WEIGHTS[2]}, exact=1)  # type: ignore[arg-type]
+            chain.save(2, {"weight": WEIGHTS[2]}, exact=1)
     run("pin", tmp_path, 1, "--exact")
     with Chain(tmp_path) as chain:
         chain.save(2, {"weight": WEIGHTS[2]})

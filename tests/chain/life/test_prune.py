@@ -132,7 +132,7 @@ def test_rules_that_are_refused(parts: dict[str, Any]) -> None:
 
 
 def test_numbers_of_numpy() -> None:
-    rule = Keep(latest=np.int64(2), steps=np.array([3, 1]), best=[np.int32(1), "loss", "min"])  # type: ignore[arg-type]
+    rule = Keep(latest=np.int64(2), steps=np.array([3, 1]), best=[np.int32(1), "loss", "min"])
     assert rule == Keep(latest=2, steps=(1, 3), best=(1, "loss", "min"))
     assert hash(rule) == hash(Keep(latest=2, steps=(1, 3), best=(1, "loss", "min")))
 
@@ -247,7 +247,7 @@ def test_a_rule_that_keeps_nothing_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ArgumentError, match="keeps none of the 9 steps"):
             chain.prune(rule)
     with pytest.raises(ArgumentError, match=r"lccodec\.Keep"):
-        chain.prune(3)  # type: ignore[arg-type]
+        chain.prune(3)
     assert chain.steps == list(range(9))
     (tmp_path / "empty").mkdir()
     for name in ("empty", "nothing"):
@@ -372,7 +372,7 @@ def test_after_each_save(tmp_path: Path) -> None:
     assert left[4] == [0, 3, 4]
     assert left[8] == [0, 3, 4, 6, 7, 8]
     with pytest.raises(ArgumentError, match=r"lccodec\.Keep"):
-        HistoryChain(tmp_path, keep=3)  # type: ignore[arg-type]
+        HistoryChain(tmp_path, keep=3)
 
 
 def test_a_save_stands_if_pruning_fails(tmp_path: Path) -> None:

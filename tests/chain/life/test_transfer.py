@@ -119,7 +119,7 @@ def test_no_crash_leaves_more_than_a_part(chain: Chain, links: bool, monkeypatch
     def work(system: object) -> None:
         if not links:
             monkeypatch.setattr(system, "link", refuse)
-        fork(DirectoryStore(root / "run"), DirectoryStore(root / "fork", system), 6)  # type: ignore[arg-type]
+        fork(DirectoryStore(root / "run"), DirectoryStore(root / "fork", system), 6)
 
     def refuse(*_: object) -> None:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
@@ -220,7 +220,7 @@ def test_a_chain_that_is_not_whole_makes_no_bundle(tmp_path: Path) -> None:
         ("ab", "integer"),
     ):
         with pytest.raises(LccodecError, match=message):
-            lccodec.bundle(chain.directory, path, steps)  # type: ignore[arg-type]
+            lccodec.bundle(chain.directory, path, steps)
     assert path.read_bytes() == b"an older one"
     assert listing(tmp_path) == ["other", "other.lcc.h5", "part.lcc", "run", "run.lcc"]
 

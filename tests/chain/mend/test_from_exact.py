@@ -466,7 +466,7 @@ def test_a_crash_at_every_operation(run: Path, verb: str, how: str) -> None:
         with warnings.catch_warnings(action="ignore"):
             chain = Chain(run)
             for part in (chain._store, chain._writer._saver._store):
-                part.system = system  # type: ignore[attr-defined]
+                part.system = system
             chain.save(50, STATES[5])
             chain.close()
 

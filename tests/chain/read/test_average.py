@@ -210,7 +210,7 @@ def test_roles(tmp_path: Path) -> None:
     assert means("other") == {"running_var", "odd.weight"}
     for roles in ((), "weights", 3, ["weight", None]):
         with pytest.raises(ArgumentError, match="roles must be among weight"):
-            chain.average(last=3, roles=roles)  # type: ignore[arg-type]
+            chain.average(last=3, roles=roles)
 
 
 def test_nothing_to_average_is_refused(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_unknown_steps(tmp_path: Path) -> None:
         with pytest.raises(ChainError, match="has no step"):
             chain.average(steps)
     with pytest.raises(ArgumentError, match="dtype must be"):
-        chain.average([0], dtype="float64")  # type: ignore[arg-type]
+        chain.average([0], dtype="float64")
 
 
 def test_damage_is_raised(tmp_path: Path) -> None:

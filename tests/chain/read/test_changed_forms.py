@@ -48,9 +48,7 @@ def _small_blocks() -> Iterator[None]:
 class Pieced(FakeLink):
     """A link in memory whose frames have tables of pieces."""
 
-    def part(  # type: ignore[override]
-        self, number: int, header: FrameHeader, start: int, stop: int
-    ) -> FramePart | None:
+    def part(self, number: int, header: FrameHeader, start: int, stop: int) -> FramePart | None:
         frame = self.frames[number]
         table = table_of(frame)
         if not table:

@@ -100,18 +100,18 @@ def test_whatever_counts_is_a_step(directory: Path, step: Any) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[Chain], object], type[LccodecError], str]] = {
-    "a float for a step": (lambda c: c.restore(30.0), ArgumentError, "a step must be an integer.*30.0"),  # type: ignore[arg-type]
-    "text for a step": (lambda c: c.restore("20"), ArgumentError, "a step must be an integer.*'20'"),  # type: ignore[arg-type]
+    "a float for a step": (lambda c: c.restore(30.0), ArgumentError, "a step must be an integer.*30.0"),
+    "text for a step": (lambda c: c.restore("20"), ArgumentError, "a step must be an integer.*'20'"),
     "a bool for a step": (lambda c: c.info(True), ArgumentError, "a step must be an integer"),
-    "an unknown step": (lambda c: c.restore(np.int64(21)), ChainError, "no step 21; the nearest is 20"),  # type: ignore[arg-type]
+    "an unknown step": (lambda c: c.restore(np.int64(21)), ChainError, "no step 21; the nearest is 20"),
     "a negative step": (lambda c: c.restore(-1), ChainError, "no step -1; the nearest is 10"),
-    "None for a key": (lambda c: c.restore(keys=[None]), ArgumentError, "must be a string; got None"),  # type: ignore[list-item]
-    "bytes for keys": (lambda c: c.restore(keys=b"m"), ArgumentError, "a name must be a string"),  # type: ignore[arg-type]
-    "a number for keys": (lambda c: c.restore(keys=3), ArgumentError, "keys must be names.*got 3"),  # type: ignore[arg-type]
+    "None for a key": (lambda c: c.restore(keys=[None]), ArgumentError, "must be a string; got None"),
+    "bytes for keys": (lambda c: c.restore(keys=b"m"), ArgumentError, "a name must be a string"),
+    "a number for keys": (lambda c: c.restore(keys=3), ArgumentError, "keys must be names.*got 3"),
     "an unknown key": (lambda c: c.restore(keys="m/a31"), ArgumentError, "m/a31"),
-    "another dtype": (lambda c: c.restore(dtype="float64"), ArgumentError, "'float32' or 'bits'.*'float64'"),  # type: ignore[arg-type]
-    "a NumPy dtype": (lambda c: c.restore(dtype=np.float32), ArgumentError, "'float32' or 'bits'"),  # type: ignore[arg-type]
-    "a dtype object": (lambda c: c.restore(dtype=np.dtype("float32")), ArgumentError, "'float32' or"),  # type: ignore[arg-type]
+    "another dtype": (lambda c: c.restore(dtype="float64"), ArgumentError, "'float32' or 'bits'.*'float64'"),
+    "a NumPy dtype": (lambda c: c.restore(dtype=np.float32), ArgumentError, "'float32' or 'bits'"),
+    "a dtype object": (lambda c: c.restore(dtype=np.dtype("float32")), ArgumentError, "'float32' or"),
 }
 
 
@@ -147,7 +147,7 @@ def test_an_array_by_its_index(directory: Path) -> None:
     with open_path(directory / "000000000010.lcc.h5") as file:
         for index in (-1, 61, "0", None, 1.0):
             with pytest.raises(ArgumentError, match="must be the index of an array"):
-                file.decode(index)  # type: ignore[arg-type]
+                file.decode(index)
 
 
 # --- odd arguments --------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def using(path: Path, method: str) -> Callable[..., Any]:
         with lccodec.open(path) as file:
             return getattr(file, method)(*arguments, **options)
 
-    call.__signature__ = inspect.signature(getattr(lccodec.CheckpointFile, method))  # type: ignore[attr-defined]
+    call.__signature__ = inspect.signature(getattr(lccodec.CheckpointFile, method))
     return call
 
 

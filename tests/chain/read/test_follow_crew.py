@@ -73,7 +73,7 @@ def test_a_worker_without_memory_to_share_sends_what_it_finds(monkeypatch: pytes
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(memory, "_nameless_file", refuse)
-    ((places, bits, _),) = staged.run({})  # type: ignore[misc]
+    ((places, bits, _),) = staged.run({})
     np.testing.assert_array_equal(places, PLACES)
     assert (bits == 7).all()
 

@@ -63,7 +63,7 @@ def test_updates_are_the_same(tmp_path: Path) -> None:
                     assert update is not None
                     arrays.update({n: np.zeros_like(a) for n, a in state.items() if n not in arrays})
                     update.apply_to(arrays)
-                assert updates[0].names == updates[1].names  # type: ignore[union-attr]
+                assert updates[0].names == updates[1].names
                 for name, array in state.items():
                     for found in (*served, shared.state()):
                         np.testing.assert_array_equal(found[name], array)

@@ -420,7 +420,7 @@ def test_bfloat16_as_asked(tmp_path: Path) -> None:
         [patch] = update.patches("bits")
         assert patch.values.dtype == BFLOAT16_BITS
         with pytest.raises(ArgumentError, match="dtype must be"):
-            next(update.patches("f4"))  # type: ignore[arg-type]
+            next(update.patches("f4"))
 
 
 def test_an_update_in_the_memory_of_another_process_is_refused(
@@ -516,7 +516,7 @@ def test_a_step_that_cannot_be_started_from(tmp_path: Path) -> None:
         follow(tmp_path, start=(99, states[2]))
     for start in (3, (1, 2, 3), ("1", {})):
         with pytest.raises(ArgumentError, match="must be"):
-            follow(tmp_path, start=start)  # type: ignore[arg-type]
+            follow(tmp_path, start=start)
 
 
 SEEDS, OPERATIONS = (20, 60) if LONG else (1, 15)

@@ -65,7 +65,7 @@ def test_ranges_are_the_array(name: str, quantizer: Any) -> None:
         states.append({"w": np.where(moved, other, states[-1]["w"]).astype(dtype_of(name))})
     links, decoded = links_of(states, quantizer)
     for count in (2, 5):
-        ranges = Ranges.of(links, "w")  # type: ignore[arg-type]
+        ranges = Ranges.of(links, "w")
         assert ranges is not None
         found = put_together(ranges, count)
         np.testing.assert_array_equal(bits_of(found), bits_of(decoded[-1]["w"]))
@@ -75,7 +75,7 @@ def test_the_links_that_are_not_needed() -> None:
     """Links that leave the array unchanged, and those before its last frame without a reference."""
     (first, second, third) = (state["w0"] for state in drift(3, ((LARGE,),)))
     links, decoded = links_of([{"w": first}, {"w": first}, {"w": second}, {"w": third}], ExponentBuckets(3))
-    ranges = Ranges.of(links, "w")  # type: ignore[arg-type]
+    ranges = Ranges.of(links, "w")
     assert ranges is not None
     assert [link.place for link, _ in ranges.frames] == ["step 0", "step 2", "step 3"]
     np.testing.assert_array_equal(put_together(ranges, 3), decoded[-1]["w"].view("u4"))
@@ -104,12 +104,12 @@ def raw_link(name: str, array: np.ndarray) -> FakeLink:
 def test_raw_values() -> None:
     first, second = drift(2, ((LARGE,),))
     link = raw_link("w0", first["w0"])
-    ranges = Ranges.of([link], "w0")  # type: ignore[list-item]
+    ranges = Ranges.of([link], "w0")
     assert ranges is not None
     assert ranges.header.method == METHOD_RAW
     np.testing.assert_array_equal(put_together(ranges, 3), first["w0"].view("u4"))
     links, decoded = links_of([first, second], Lossless())
-    ranges = Ranges.of(linked(link, links[1]), "w0")  # type: ignore[list-item]
+    ranges = Ranges.of(linked(link, links[1]), "w0")
     assert ranges is not None
     np.testing.assert_array_equal(put_together(ranges, 3), decoded[1]["w0"].view("u4"))
 
@@ -119,17 +119,17 @@ def test_arrays_that_must_be_decoded_whole(monkeypatch: pytest.MonkeyPatch) -> N
     links, _ = links_of(states, ExponentBuckets(3))
     assert Ranges.of(links, "w0") is None  # in a run
     assert Ranges.of(links, "w3") is None  # empty
-    assert Ranges.of(links, "w2") is not None  # type: ignore[arg-type]
+    assert Ranges.of(links, "w2") is not None
     tune(monkeypatch, block_log2=BLOCK_LOG2 + 1)
     other, _ = links_of(states, ExponentBuckets(3))
     assert Ranges.of(linked(links[0], other[1]), "w2") is None  # blocks of two sizes
-    ranges = Ranges.of(linked(raw_link("w2", states[0]["w2"]), other[1]), "w2")  # type: ignore[list-item]
+    ranges = Ranges.of(linked(raw_link("w2", states[0]["w2"]), other[1]), "w2")
     assert ranges is not None
     assert ranges.block == 2 * BLOCK
     shorter, _ = links_of(drift(2, ((30,), (40,), (LARGE - 1,))), ExponentBuckets(3))
     assert Ranges.of(linked(shorter[0], links[1]), "w2") is None  # an error if it is decoded whole
     with pytest.raises(DataError, match="needs a parent"):
-        Ranges.of(linked(*links[1:]), "w2")  # type: ignore[arg-type]
+        Ranges.of(linked(*links[1:]), "w2")
 
 
 @pytest.mark.slow
@@ -152,11 +152,11 @@ def test_damage_is_found_as_in_the_whole(link: int, place: int, value: int, coun
         return False
 
     def divided() -> None:
-        if (ranges := Ranges.of(links, "w0")) is None:  # type: ignore[arg-type]
+        if (ranges := Ranges.of(links, "w0")) is None:
             raise DataError("LCC", "frame", "decoded whole")
         put_together(ranges, count)
 
-    assert found(lambda: list(replay(links, [0])))  # type: ignore[arg-type]
+    assert found(lambda: list(replay(links, [0])))
     assert found(divided)
 
 
@@ -165,7 +165,7 @@ def test_a_wrong_value_of_an_older_link_is_in_the_sum() -> None:
     states = drift(3, ((LARGE,),))
     links, _ = links_of(states, ExponentBuckets(3))
     other, _ = links_of([states[0], {"w0": states[1]["w0"] * 2}], ExponentBuckets(3))
-    ranges = Ranges.of(linked(links[0], other[1], links[2]), "w0")  # type: ignore[arg-type]
+    ranges = Ranges.of(linked(links[0], other[1], links[2]), "w0")
     assert ranges is not None
     with pytest.raises(ChecksumError, match="step 2: array 'w0'"):
         put_together(ranges, 2)
@@ -200,7 +200,7 @@ def test_every_damaged_byte_of_files_is_found(tmp_path: Path) -> None:
 def test_links_without_a_frame_of_that_name() -> None:
     links = linked(FakeLink({"v": 0}, [b""]), FakeLink({"w": None}, []))
     with pytest.raises(DataError, match="has no such array"):
-        Ranges.of(links, "w")  # type: ignore[arg-type]
+        Ranges.of(links, "w")
 
 
 def test_what_is_decoded_together() -> None:

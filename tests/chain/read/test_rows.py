@@ -304,7 +304,7 @@ def test_links_with_blocks_of_different_sizes(log2: int, monkeypatch: pytest.Mon
     others, _ = links_of(states, lccodec.ExponentBuckets(2))
     mixed = linked(others[0], links[1], others[2])
     for start, stop in ((0, 1), (PIECE - 1, PIECE + 1), (2 * PIECE, 3 * PIECE + 99)):
-        found = decode_span(mixed, "w0", Span(start, stop))  # type: ignore[arg-type]
+        found = decode_span(mixed, "w0", Span(start, stop))
         assert found is not None
         np.testing.assert_array_equal(found, bits_of(decoded[-1]["w0"]).view(found.dtype)[start:stop])
 
@@ -313,7 +313,7 @@ def test_a_frame_that_does_not_fit_its_parent() -> None:
     links, _ = links_of(drift(2, ((3 * PIECE,),)), lccodec.ExponentBuckets(2))
     others, _ = links_of(drift(1, ((2 * PIECE,),)), lccodec.ExponentBuckets(2))
     with pytest.raises(FormatError, match="not of the type and shape"):
-        decode_span(linked(others[0], links[1]), "w0", Span(0, 5))  # type: ignore[arg-type]
+        decode_span(linked(others[0], links[1]), "w0", Span(0, 5))
 
 
 class NotScanned(dict[str, int]):
@@ -325,7 +325,7 @@ def test_no_array_is_looked_at_but_those_that_are_needed() -> None:
     links, decoded = links_of(drift(3, ((3 * PIECE,),)), lccodec.ExponentBuckets(2))
     for link in links:
         link.names = NotScanned(link.names)
-    found = decode_span(links, "w0", Span(5, 9))  # type: ignore[arg-type]
+    found = decode_span(links, "w0", Span(5, 9))
     assert found is not None
     np.testing.assert_array_equal(found, bits_of(decoded[-1]["w0"]).view(found.dtype)[5:9])
 
@@ -333,4 +333,4 @@ def test_no_array_is_looked_at_but_those_that_are_needed() -> None:
 def test_a_link_that_lacks_the_array() -> None:
     links, _ = links_of(drift(2, ((3 * PIECE,),)), lccodec.ExponentBuckets(2))
     with pytest.raises(FormatError, match="no such array"):
-        decode_span(linked(FakeLink({}, []), links[1]), "w0", Span(0, 5))  # type: ignore[arg-type]
+        decode_span(linked(FakeLink({}, []), links[1]), "w0", Span(0, 5))

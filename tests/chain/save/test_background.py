@@ -101,7 +101,7 @@ def test_the_state_at_the_call_is_stored(chain: Chain) -> None:
     future = chain.save_async(1, state, {"loss": "3"})
     array += 1  # an optimizer's step, with its counter
     inner["step"], inner["more"] = 2, np.zeros(3)
-    inner["list"].append(3)  # type: ignore[attr-defined]
+    inner["list"].append(3)
     assert future.result() == (chain.directory / "000000000001.lcc.h5").stat().st_size
     restored = chain.restore(1)
     assert restored["inner"] == {"step": 1, "list": [1, 2]}

@@ -149,7 +149,7 @@ def test_every_third_save(tmp_path: Path) -> None:
     assert validate(tmp_path, deep=True) == []
     for every in (0, -1, 1.5, "2", None, True):
         with pytest.raises(ArgumentError, match="exact_every must be a positive integer"):
-            Chain(tmp_path, exact_every=every)  # type: ignore[arg-type]
+            Chain(tmp_path, exact_every=every)
 
 
 def test_a_framework_s_states(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_other_values_are_refused(tmp_path: Path, value: Any) -> None:
     with pytest.raises(ArgumentError, match="newest must be 'exact', 'history' or None; got"):
         Chain(tmp_path, newest=value)
     with pytest.raises(TypeError):
-        Chain(tmp_path, "lc-3", "exact")  # type: ignore[misc]
+        Chain(tmp_path, "lc-3", "exact")
     assert check_newest(None) is None
 
 
@@ -183,9 +183,9 @@ def test_bad_arguments_of_a_restore_are_not_the_file_s_fault(chain: Chain) -> No
     with pytest.raises(ArgumentError, match="layer/weight"):
         chain.restore(keys=["layer/wieght"])
     with pytest.raises(ArgumentError):
-        chain.restore(dtype="float64")  # type: ignore[arg-type]
+        chain.restore(dtype="float64")
     with pytest.raises(ArgumentError, match="integer"):
-        chain.restore("2")  # type: ignore[arg-type]
+        chain.restore("2")
     with pytest.raises(ChainError, match="no step 7"):
         chain.restore(7)
 
@@ -388,7 +388,7 @@ def test_a_file_of_the_user_stays(chain: Chain) -> None:
     shutil.copy(chain.directory.parent / "best.lcc.h5", path)
     from_history(chain, "and is another file")
     for newest in (None, "history", "exact"):
-        again = Chain(chain.directory, newest=newest)  # type: ignore[arg-type]
+        again = Chain(chain.directory, newest=newest)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             step = again.steps[-1] + 1

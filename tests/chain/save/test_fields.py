@@ -31,7 +31,7 @@ def state(step: int) -> dict[str, np.ndarray]:
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"hindsight": 3}, {"workers": 2}, {"keyframe_every": 2}])
 def test_the_bound_holds_at_every_step(tmp_path: Path, options: dict[str, int]) -> None:
-    with lccodec.Chain(tmp_path, lccodec.fields(relative_error=1e-4), **options) as chain:  # type: ignore[arg-type]
+    with lccodec.Chain(tmp_path, lccodec.fields(relative_error=1e-4), **options) as chain:
         for step in range(8):
             chain.save(step, state(step))
     with lccodec.Chain(tmp_path) as chain:

@@ -799,7 +799,7 @@ def test_hashes_of_any_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_an_unknown_reference_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="reference must be one of values, hashes"):
-        Chain(tmp_path, "lossless", reference="tree")  # type: ignore[arg-type]
+        Chain(tmp_path, "lossless", reference="tree")
 
 
 def test_groups_of_a_history_are_refused(tmp_path: Path) -> None:

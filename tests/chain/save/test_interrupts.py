@@ -259,7 +259,7 @@ def test_memory_has_one_owner(run: Run) -> None:
 def test_an_answer_to_another_request_is_not_taken(tmp_path: Path) -> None:
     with Chain(tmp_path, "lossless") as chain:
         chain.save_async(0, state_of(0)).result()
-        client = chain._writer._background._client  # type: ignore[union-attr]
+        client = chain._writer._background._client
         assert client is not None
         client._number += 1  # as if an answer had been left unread
         leader = client._leader()

@@ -285,7 +285,7 @@ def wide(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     scales = rng.lognormal(0, 1.5, size)
     v = scales**2 * rng.gamma(2, 0.5, size)
     x = 0.97 * v + 0.03 * np.square(scales * rng.normal(size=size))
-    return tuple(a.astype(np.float32) for a in (x, x * rng.uniform(0.97, 1.04, size), v))  # type: ignore[return-value]
+    return tuple(a.astype(np.float32) for a in (x, x * rng.uniform(0.97, 1.04, size), v))
 
 
 @pytest.mark.parametrize("size", [9_000, 70_000, 2_500_000])
@@ -363,7 +363,7 @@ def figures(directory: Path, step: int) -> StoredFigures:
 
 def figures_of_second(directory: Path, *, anew: bool, **options: object) -> StoredFigures:
     """Save two steps, in one chain or in two; return the figures of the second."""
-    chain = Chain(directory, "balanced", **options)  # type: ignore[arg-type]
+    chain = Chain(directory, "balanced", **options)
     chain.save(0, state(0))
     if anew:
         chain.close()

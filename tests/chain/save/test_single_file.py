@@ -188,7 +188,7 @@ def test_a_delta_in_memory_needs_its_reference() -> None:
     with pytest.raises(ArgumentError, match="policy"):
         lccodec.save(first, policy="none")
     with pytest.raises(ArgumentError, match="role"):
-        lccodec.save(first, policy="balanced", roles={"*": "none"})  # type: ignore[dict-item]
+        lccodec.save(first, policy="balanced", roles={"*": "none"})
 
 
 def test_a_delta_in_memory_to_a_state_of_another_form(tmp_path: Path) -> None:

@@ -380,7 +380,7 @@ def test_what_a_policy_takes() -> None:
     with pytest.raises(lccodec.ArgumentError, match="loss= needs intervals="):
         lccodec.Balanced(loss=lambda _: 0.0)
     with pytest.raises(lccodec.ArgumentError, match="loss must be a function"):
-        lccodec.Balanced(intervals=0.1, loss=0.5)  # type: ignore[arg-type]
+        lccodec.Balanced(intervals=0.1, loss=0.5)
     with pytest.raises(lccodec.ArgumentError, match="at most one of ratio, max_bytes, error, intervals"):
         lccodec.Balanced(intervals=0.1, ratio=50)
     policy = lccodec.Balanced(intervals=0.1, loss=lambda _: 0.0, width=1.5)

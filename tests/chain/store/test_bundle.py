@@ -55,7 +55,7 @@ def test_an_unknown_step(tmp_path: Path) -> None:
     with pytest.raises(ChainError, match="has no step 12; the nearest is 10"):
         lccodec.open(tmp_path / "run.lcc", step=12)
     with pytest.raises(ArgumentError, match="a step must be an integer"):
-        lccodec.open(tmp_path / "run.lcc", step="10")  # type: ignore[arg-type]
+        lccodec.open(tmp_path / "run.lcc", step="10")
 
 
 def test_a_damaged_exact_file_in_a_bundle_gives_the_history(tmp_path: Path) -> None:

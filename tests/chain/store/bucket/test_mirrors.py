@@ -108,7 +108,7 @@ def test_what_arrives_is_read_again_from_the_bucket(
     run_of(tmp_path / "run", 2).close()
     tune(monkeypatch, bucket_window_bytes=100)
     mirror, wrong = mirror_of(tmp_path / "run", run), [True]
-    upload = mirror.mirror._backend.upload  # type: ignore[attr-defined]
+    upload = mirror.mirror._backend.upload
 
     def damaged(key: str, path: Path) -> None:
         data = bytearray(path.read_bytes())
@@ -116,7 +116,7 @@ def test_what_arrives_is_read_again_from_the_bucket(
         path.write_bytes(data)
         upload(key, path)
 
-    monkeypatch.setattr(mirror.mirror._backend, "upload", damaged)  # type: ignore[attr-defined]
+    monkeypatch.setattr(mirror.mirror._backend, "upload", damaged)
     with pytest.raises(StorageError, match="what arrived is not what was sent"):
         mirror.bring()
     assert lccodec.Chain(run).steps == []

@@ -208,7 +208,7 @@ def test_folders_that_list_themselves(site: Site) -> None:
             *(b".rolled-back/", b"0001-to-5/", b"http://127.0.0.1:1/run/c.lcc.h5/", b"http://["),
         )
     )
-    site.page = lambda _: page  # type: ignore[method-assign]
+    site.page = lambda _: page
     assert backend(site).objects() == []
     folders = {request.split()[1] for request in site.requests}
     assert folders == {
@@ -252,7 +252,7 @@ def test_sizes_that_are_claimed_take_no_memory(site: Site, size: int, tail: int)
     site.files |= {"/run/000000000000.lcc.h5/0": b"1", f"/run/000000000000.lcc.h5/{name}": bytes(1000)}
     found = backend(site)
     head, key = found.head, f"000000000000.lcc.h5/{name}"
-    found.head = lambda key: head(key) if len(key) < 99 else limits.Object(key, size, 0.0)  # type: ignore[method-assign]
+    found.head = lambda key: head(key) if len(key) < 99 else limits.Object(key, size, 0.0)
     patient = PatientBackend(found, site.address, Patience(reading=0.1, first=0.01, longest=0.02))
     store = BucketStore(Address.of(f"{site.address}/run"), patient)
     with pytest.raises(LccodecError):
