@@ -27,7 +27,7 @@ from .roles import ROLES, Role
 #: because they forget their past in about ten steps.
 STEPS: Final[dict[Role, Quantizer]] = {
     "weight": UniformDeadzone(share=0.43),
-    "first_moment": UniformDeadzone(relative_step=1.7, absolute=True),
+    "first_moment": UniformDeadzone(relative_step=4.0, absolute=True, dead_zone=0.25),
     "second_moment": LogSteps(1.0),
 }
 
