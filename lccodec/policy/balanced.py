@@ -45,7 +45,7 @@ import numpy as np
 
 from ..arguments import check_bool, positive
 from ..element_table import ElementType
-from ..element_types import Array
+from ..element_types import Array, from_components
 from ..errors import ArgumentError
 from ..frame.content import MAX_SHARED_COMPONENTS
 from ..quantizers.base import Quantizer
@@ -79,9 +79,9 @@ def sample(bits: Array, reference: Array | None, kind: ElementType, ordered: boo
     return finite, finite.size / max(d.size, 1)
 
 
-def entropy(d: Array, step: float) -> float:
+def entropy(d: Array, step: float, dead_zone: float = DEAD_ZONE) -> float:
     """Return the bits per element for differences like `d`: the entropy of their bins."""
-    bins = (np.abs(d) / step + (1 - DEAD_ZONE)).astype(np.int64)
+    bins = (np.abs(d) / step + max(1 - dead_zone, 0.0)).astype(np.int64)
     counts = np.unique(np.where(d < 0, -bins, bins), return_counts=True)[1]
     shares = counts / max(d.size, 1)
     return float(-(shares * np.log2(shares)).sum())
@@ -99,13 +99,12 @@ def left(d: Array, step: float) -> float:
 
 
 def widest(d: Array, share: float) -> float:
-    """Return about the widest step that leaves a share of the sum of squares outside the zone."""
+    """Return about the widest zone that leaves a share of the sum of squares outside."""
     sizes = np.sort(np.abs(d))
     inside = np.add.accumulate(np.square(sizes))
     if d.size == 0 or inside[-1] == 0:
         return math.inf
-    edge = float(sizes[np.searchsorted(inside, (1 - share) * inside[-1])])
-    return edge / DEAD_ZONE
+    return float(sizes[np.searchsorted(inside, (1 - share) * inside[-1])])
 
 
 #: Why arrays have their roles of which no optimizer has moments, or that say nothing of a movement.
@@ -119,6 +118,11 @@ _MIN_MOVED: Final = 64  # elements of a sample that moved: fewer say nothing
 _TYPICAL_CORRELATION: Final = 0.5  # where the step of a first moment is that of its role
 _MIN_MOMENT_RATIO: Final = 0.4  # of its step to that of its role
 _MAX_MOMENT_RATIO: Final = 1.9
+
+#: Where few iterations lie between two saves, a moment counts at least as if its correlation were
+#: this over their number: it reaches about ten iterations, however little of the last it explains.
+_COASTED_ITERATIONS: Final = 6.5
+COUNTERS: Final = frozenset(["step", "count", "iterations"])  # of optimizers: names of scalars
 
 #: Of a promise in intervals, first moments may cost this part. Without a promise, they cost this.
 _SHARE_OF_PROMISE: Final = 1 / 3
@@ -163,6 +167,7 @@ def correlations(candidates: Sequence[Candidate], quantizers: Mapping[str, Quant
     roles = {c.name: c.role for c in candidates if c.why not in _APART}
     shapes = {c.name: c.shape for c in candidates}
     second = find_moments(roles, shapes, "second_moment")
+    least = min(_COASTED_ITERATIONS / _iterations(candidates), 1.0)
     found = {}
     for weight, moment in find_moments(roles, shapes, "first_moment").items():
         if moment not in quantizers or not quantizers[moment].lossy:
@@ -182,8 +187,18 @@ def correlations(candidates: Sequence[Candidate], quantizers: Mapping[str, Quant
             if v is None:
                 signs = np.sign(update)
                 explained.append(float(d @ signs) / math.sqrt(float(d @ d) * float(signs @ signs)))
-            found[moment] = max(explained, key=abs)
+            found[moment] = max(*map(abs, explained), least)
     return found
+
+
+def _iterations(candidates: Sequence[Candidate]) -> float:
+    """Return how many iterations optimizers counted since the parent; infinite if none counts."""
+    counted = []
+    for c in candidates:
+        if c.bits.size == 1 and c.reference is not None and c.name.split("/")[-1] in COUNTERS:
+            now, before = (from_components(bits, c.kind, (), None) for bits in (c.bits, c.reference))
+            counted.append(float(now) - float(before))
+    return min((count for count in counted if count >= 1), default=math.inf)
 
 
 def _values(c: Candidate, past: Past) -> Array:
@@ -259,7 +274,7 @@ class Part:
 
     def nbytes(self, factor: float) -> float:
         """Return about how many bytes the arrays take."""
-        bits = self.count * entropy(self.d, self.step(factor))
+        bits = self.count * entropy(self.d, self.step(factor), self.quantizer.dead_zone)
         return _FRAME_OVERHEAD_RATIO * bits / 8 + _FRAME_OVERHEAD_BYTES * (1 + len(self.names) / 8)
 
 
@@ -349,7 +364,8 @@ def _widest(quantizer: Quantizer, pool: list[Array]) -> float:
     if not step:
         return math.inf
     # Elements that all have one size lie at the edge: a little less, and they are outside.
-    return round(0.97 * min(widest(d, _LEAST_REACH) for d in pool) / step, 2)
+    zone = quantizer.dead_zone * step
+    return round(0.97 * min(widest(d, _LEAST_REACH) for d in pool) / zone, 2)
 
 
 def _movement(c: Candidate, ordered: bool) -> float:
@@ -388,7 +404,7 @@ def _mean(values: list[tuple[float, int]]) -> float:
 #: because they forget their past in about ten steps.
 STEPS: Final[dict[Role, Quantizer]] = {
     "weight": UniformDeadzone(share=0.43),
-    "first_moment": UniformDeadzone(relative_step=1.7, absolute=True),
+    "first_moment": UniformDeadzone(relative_step=4.0, absolute=True, dead_zone=0.25),
     "second_moment": LogSteps(1.0),
 }
 

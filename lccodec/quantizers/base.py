@@ -109,6 +109,8 @@ class Quantizer:
         Whether the values themselves are quantized, without a reference.
     max_error
         Bound on the error of every value; ``None`` if there is none.
+    dead_zone
+        Where the dead zone of bins ends, in steps.
     in_keyframes
         Whether it also codes the keyframes of an array that a pattern of a policy gives it. Others
         leave such an array exact there.
@@ -134,6 +136,7 @@ class Quantizer:
     trigger: Trigger | None = None
     stands_alone: Callable[[Array, Array, ElementType], bool] | None = None
     field: Callable[[Array, ElementType], FieldPlan | None] | None = None
+    dead_zone: float = 0.6
 
     def bin_width(self, differences: Array) -> float | None:  # noqa: ARG002
         """Return the width of the bins for differences like these; ``None`` if it is fixed."""

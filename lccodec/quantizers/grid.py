@@ -25,7 +25,7 @@ from ..loops.whole import Parts, has_loops, settle_whole
 from .base import Settles
 from .residual import Outside, Owner, Residual, Zone, array_sums
 
-#: Half the width of the dead zone, in steps (widths of a bin).
+#: Half the width of the dead zone, in steps (widths of a bin), unless a quantizer has another.
 DEAD_ZONE: Final = 0.6
 
 _EDGE_EPSILONS: Final = 2  # of the quotient that says in which bin an element lies
@@ -86,6 +86,7 @@ def representatives(
     counts: Array,
     max_error: float | None,
     kind: ElementType | None,
+    dead_zone: float = DEAD_ZONE,
 ) -> Array:
     """Return the representatives of bins, float64: their means, moved by the lead.
 
@@ -104,21 +105,23 @@ def representatives(
         Largest distance from the representative to an edge of the bin; ``None`` for no bound.
     kind
         The element type of what is coded, if bins are of its numbers.
+    dead_zone
+        Half the width of the dead zone, in steps.
     """
     index = (codes >> 1) ^ -(codes & 1)  # bin number with its sign
     sign, number = np.sign(index), np.abs(index)
-    mean: Array = np.divide(sums, counts, out=(number + DEAD_ZONE - 0.5) * steps * sign, where=counts > 0)
+    mean: Array = np.divide(sums, counts, out=(number + dead_zone - 0.5) * steps * sign, where=counts > 0)
     mean += ahead * sign
     if max_error is None:
         return mean
     if kind is None:
-        edges = (number + DEAD_ZONE) * steps, (number + DEAD_ZONE - 1) * steps
+        edges = (number + dead_zone) * steps, (number + dead_zone - 1) * steps
         clipped: Array = np.clip(np.abs(mean), edges[0] - max_error, edges[1] + max_error) * sign
         return clipped
     # The bin of an element beside an edge depends on the rounding of its quotient.
     width = np.promote_types(kind.work, np.float32)
     slack = _EDGE_EPSILONS * float(np.finfo(width).eps) * (number + 1) * steps
-    far, near = (number + DEAD_ZONE) * steps + slack, (number + DEAD_ZONE - 1) * steps - slack
+    far, near = (number + dead_zone) * steps + slack, (number + dead_zone - 1) * steps - slack
     low, high = far - max_error, near + max_error
     chosen = _rounded(np.clip(np.abs(mean), low, high), kind)
     middle = _rounded((far + near) / 2, kind)
@@ -155,6 +158,7 @@ def fit_grid(
     *,
     leads: bool = False,
     gains: bool = False,
+    dead_zone: float = DEAD_ZONE,
 ) -> Grid | None:
     """Fit uniform bins with a dead zone to each array of a batch.
 
@@ -172,6 +176,8 @@ def fit_grid(
     gains
         Whether representatives are larger than the means, so that they also stand for the elements
         in the zone (`gain`). Not together with `max_error`.
+    dead_zone
+        Half the width of the dead zone, in steps.
 
     Returns
     -------
@@ -187,7 +193,7 @@ def fit_grid(
     steps = np.where(usable, steps, 1.0)
     # The computed difference is rounded. A zone slightly inside the error bound makes sure that the
     # exact difference is inside the bound too.
-    reach = DEAD_ZONE * steps
+    reach = dead_zone * steps
     if max_error is not None:
         reach[:] = max_error * (1 - 2.0 ** (1 - kind.mantissa))
     zone = Zone.within(reach * usable, kind.work, beyond)
@@ -199,13 +205,13 @@ def fit_grid(
         else:
             np.maximum.at(largest, owner, np.abs(d).astype(np.float64))
     if beyond is not None and largest.any():
-        largest = np.maximum(largest, DEAD_ZONE * steps)  # at least one bin
+        largest = np.maximum(largest, dead_zone * steps)  # at least one bin
     # Slightly more than the largest difference, so that rounding puts no element past the last bin.
     with np.errstate(over="ignore"):
-        wanted = largest / steps * (1 + 1e-6) + 1 - DEAD_ZONE
+        wanted = largest / steps * (1 + 1e-6) + 1 - dead_zone
     wanted = np.where(usable, np.minimum(wanted, _MAX_BINS_PER_SIDE), 0).astype(np.int64)
     bins = np.minimum(wanted, np.maximum(batch.sizes // 2, 4))
-    grid = Grid(steps, bins, ~usable, np.empty(0, kind.work), zone, max_error)
+    grid = Grid(steps, bins, ~usable, np.empty(0, kind.work), zone, max_error, dead_zone)
     return _with_representatives(grid, batch, wanted, leads, gains)
 
 
@@ -224,6 +230,8 @@ class Grid:
         Whether each array is stored exactly, bool.
     representatives, zone, max_error
         As in `Partition`.
+    dead_zone
+        Half the width of the dead zone, in steps.
     """
 
     steps: Array
@@ -232,6 +240,7 @@ class Grid:
     representatives: Array
     zone: Zone
     max_error: float | None
+    dead_zone: float = DEAD_ZONE
 
     @cached_property
     def counts(self) -> Array:
@@ -258,7 +267,8 @@ class Grid:
         """Return zigzag bin numbers: uint8 for up to 127 bins a side, uint16 for more."""
         # Differences in a narrowed zone go to the first bin.
         narrowed, wide = self.zone.beyond is not None, int(self.bins.max()) > 127
-        return zigzags(differences, self._reciprocals[owner], self._ends[owner], DEAD_ZONE, wide, narrowed)
+        reciprocals, ends = self._reciprocals[owner], self._ends[owner]
+        return zigzags(differences, reciprocals, ends, self.dead_zone, wide, narrowed)
 
     @property
     def settles(self) -> Settles | None:
@@ -267,7 +277,7 @@ class Grid:
         if self.zone.beyond is not None or work.itemsize < 4 or self.bins.size > 1 or not has_loops():
             return None
         zone, end = (self.zone.low[0], self.zone.high[0]), float(self._ends[0])
-        parts = Parts(np.zeros(0, np.uint64), 0, *zone, self._reciprocals[0], end, DEAD_ZONE)
+        parts = Parts(np.zeros(0, np.uint64), 0, *zone, self._reciprocals[0], end, self.dead_zone)
         return partial(settle_whole, parts=parts)
 
 
@@ -317,11 +327,13 @@ def _with_representatives(
     if (exact & ~grid.exact).any():
         zone = Zone(zone.low * ~exact, zone.high * ~exact, zone.beyond)
         batch.forget()  # the zones of the arrays that are exact now became smaller
-    grid = Grid(grid.steps, bins, exact, grid.representatives, zone, grid.max_error)
+    grid = replace(grid, bins=bins, exact=exact, zone=zone)
     steps, ahead = (np.repeat(lengths * unit, grid.counts) for lengths in (grid.steps, ahead))
     bound = None if grid.max_error is None else grid.max_error * unit
     numbers = None if batch.ordered else batch.kind
-    chosen = representatives(grid.codes, steps, ahead, sums[kept], counts[kept], bound, numbers)
+    chosen = representatives(
+        grid.codes, steps, ahead, sums[kept], counts[kept], bound, numbers, grid.dead_zone
+    )
     if gains:
         held, number = sums[kept], np.maximum(counts[kept], 1)
         owners = np.repeat(np.arange(batch.arrays), grid.counts)

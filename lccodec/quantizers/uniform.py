@@ -50,16 +50,13 @@ _MAX_OUTLIERS: Final = 64
 _MAX_SHARE: Final = 0.95  # that a limit of the step leads to
 _MAX_STEP_SPREADS: Final = 1.0  # of a `share`: the step in units of the spread of the values
 
-#: A value that is coded lies in a bin; the first one goes from the end of the zone over one step.
-_MAX_GROWTH: Final = MAX_GAIN * (DEAD_ZONE + 1) / DEAD_ZONE
-
 _SIZED_COMPONENTS: Final = 1 << 10  # of each stretch of the sample of a large array
 _EDGE_EPSILONS: Final = 4  # from a size to an edge of the zone beside it: rounding moves it by less
 
 
 @dataclass(frozen=True)
 class UniformDeadzone(Quantizer):
-    """Equal steps with a dead zone of 0.6 steps on either side of 0.
+    """Equal steps with a dead zone on either side of 0, of 0.6 steps if nothing else is given.
 
     With a reference, the representative of a bin lies beyond the mean of its differences, so that
     what a chain of deltas decodes to does not trail what was saved. That leaves a larger squared
@@ -87,14 +84,18 @@ class UniformDeadzone(Quantizer):
     absolute
         Whether to quantize the values themselves, without a reference. This is for arrays that
         forget their past between two checkpoints, such as first moments. A value then decodes as 0,
-        or as a number of the same sign and at most 16/3 times its size. With a relative step or a
+        or as a number of the same sign and at most 16/3 times its size (with another dead zone z,
+        2 (1 + z) / z times). With a relative step or a
         share, those that are not 0 are larger by up to a factor of 2, and stand for those that are.
+    dead_zone
+        Where the dead zone ends, in steps; only with a `relative_step`. A narrow one keeps the
+        signs of small values, and little of the sizes of large ones.
 
     Raises
     ------
     ArgumentError
         Unless exactly one of `step`, `max_error`, `relative_step` and `share` is given, positive
-        and finite, and the share is below 1.
+        and finite, and the share is below 1; for another `dead_zone` without a `relative_step`.
     """
 
     step: float | None = None
@@ -102,6 +103,7 @@ class UniformDeadzone(Quantizer):
     relative_step: float | None = None
     absolute: bool = False
     share: float | None = field(default=None, kw_only=True)
+    dead_zone: float = field(default=DEAD_ZONE, kw_only=True)
 
     def __post_init__(self) -> None:
         given = [value for value in map(self.__getattribute__, _SIZES) if value is not None]
@@ -114,6 +116,9 @@ class UniformDeadzone(Quantizer):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, number)
         check_bool("UniformDeadzone: absolute", self.absolute)
+        object.__setattr__(self, "dead_zone", positive("UniformDeadzone: dead_zone", self.dead_zone))
+        if self.dead_zone > 1 or (self.dead_zone != DEAD_ZONE and self.relative_step is None):
+            raise ArgumentError("UniformDeadzone: another dead_zone needs a relative_step, and is at most 1")
 
     @property
     def is_relative(self) -> bool:
@@ -123,8 +128,10 @@ class UniformDeadzone(Quantizer):
     @property
     def guarantee(self) -> Guarantee:
         """The bound of the error; of values themselves, their sign and how far they may grow."""
-        signed = self.absolute and self.max_error is None
-        return Guarantee(max_error=self.max_error, max_growth=_MAX_GROWTH if signed else None)
+        if not self.absolute or self.max_error is not None:
+            return Guarantee(max_error=self.max_error)
+        # A value that is coded lies in a bin; the first one begins where the zone ends.
+        return Guarantee(max_growth=MAX_GAIN * (self.dead_zone + 1) / self.dead_zone)
 
     def finer(self, max_error: float) -> UniformDeadzone | None:
         """Return the quantizer with another bound; ``None`` if it has none."""
@@ -156,7 +163,8 @@ class UniformDeadzone(Quantizer):
         """Choose the representatives; ``None`` if exact storage is at least as small."""
         is_delta = batch.reference is not None
         gains = self.absolute and self.is_relative
-        return fit_grid(batch, self.steps(batch), self.max_error, leads=is_delta, gains=gains)
+        steps = self.steps(batch)
+        return fit_grid(batch, steps, self.max_error, leads=is_delta, gains=gains, dead_zone=self.dead_zone)
 
     def steps(self, batch: Residual) -> Array:
         """Return the step of each array of a batch, float64; 0 or infinite if it cannot be used."""
