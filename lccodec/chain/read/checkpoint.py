@@ -54,7 +54,7 @@ from ...frame.header import Shape
 from ...policy.record import read_record
 from ..caller import UNBOUNDED, Adapter, Bounds, Progress, watched
 from ..store.directory import DirectoryStore, check_exact, link_problem, older_problem
-from ..store.opening import open_store
+from ..store.opening import is_folder, open_store
 from ..store.store import Store, check_name, checkpoint_name, step_index
 from .info import CheckpointInfo, checkpoint_info
 from .links import HEADER_BYTES, MEMBER_BYTES, Head, Link, array_heads, open_links
@@ -739,7 +739,7 @@ def open_path(
 ) -> OpenCheckpoint:
     """Open a step of a chain or a bundle, or a checkpoint file; see :func:`lccodec.open`."""
     checked = checked_place(path)
-    if isinstance(checked, Path) and not os.path.isdir(checked):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
+    if isinstance(checked, Path) and not is_folder(checked):
         if step is None:
             try:
                 return kept(open_file(checked), bounds)

@@ -33,7 +33,7 @@ import numpy as np
 from ...arguments import as_number
 from ...constants import EXACT_NAME
 from ...container.checkpoint import CheckpointReader
-from ...container.system import Address, checked_place
+from ...container.system import checked_place
 from ...container.tree import array_names, flatten, select, unflatten
 from ...element_types import Array, check_dtype, components
 from ...errors import (
@@ -48,7 +48,6 @@ from ...errors import (
 from ...parallel import member_count
 from ...policy.record import read_record
 from ..caller import UNBOUNDED, Bounds
-from ..store.directory import DirectoryStore
 from ..store.opening import open_store
 from ..store.store import Store, check_name, checkpoint_name, is_checkpoint, step_index
 from .checkpoint import checked_names, find_exact, kept, open_name, tried_again
@@ -856,11 +855,7 @@ def follow(  # which state, and how to wait for it, by keyword
     pinned = None if step is None else step_index(step)
     between, wait = checked_waits(poll, timeout)
     members, bounds = member_count(workers), Bounds(max_bytes, max_deltas)
-    place = checked_place(path)
-    if isinstance(place, Address) or os.path.lexists(place):
-        store = open_store(place)
-    else:
-        store = DirectoryStore(place)
+    store = open_store(checked_place(path), awaited=True)
     watch = Watch(store, pinned, None if keys is None else checked_names(keys), exact, members, bounds)
     if start is not None:
         watch.start(*_checked_start(start))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,11 +14,11 @@ from pathlib import Path
 from ...constants import CHECKPOINT_SUFFIX, EXACT_NAME, TEMPORARY_PREFIX
 from ...container.bundle import is_bundle
 from ...container.checkpoint import CheckpointReader, check_skeleton
-from ...container.system import Address, Place, checked_place, storage_errors
+from ...container.system import Place, checked_place, storage_errors
 from ...errors import ArgumentError, ChainError, DataError, FormatError, LccodecError, LimitError
 from ..caller import UNBOUNDED, Bounds, is_bound
 from ..store.directory import DirectoryStore, check_exact, link_problem
-from ..store.opening import BundleStore, writable_store
+from ..store.opening import BundleStore, is_folder, open_store
 from ..store.store import Store, checkpoint_name, checkpoints_among
 from .checkpoint import check_state, open_exact, open_name
 from .links import Head
@@ -82,17 +81,16 @@ def validate(
     """
     bounds = Bounds(max_bytes, max_deltas)
     target = checked_place(path)
-    if isinstance(target, Address):
-        with closing(writable_store(target)) as store:
+    if is_folder(target):
+        with open_store(target) as store:
             return _validate_store(store.afresh().snapshot(), deep, bounds)
-    with storage_errors("cannot look at", target):
+    path = Path(target)
+    with storage_errors("cannot look at", path):
         try:
-            target.stat()
+            path.stat()
         except (FileNotFoundError, NotADirectoryError):
-            raise ArgumentError(f"{target}: no such file or directory") from None
-    if not target.is_dir():
-        return _validate_file(target, deep, bounds)
-    return _validate_store(DirectoryStore(target), deep, bounds)
+            raise ArgumentError(f"{path}: no such file or directory") from None
+    return _validate_file(path, deep, bounds)
 
 
 def _check_bounds(store: Store, steps: Mapping[int, str], bounds: Bounds) -> None:

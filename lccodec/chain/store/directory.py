@@ -245,6 +245,10 @@ class DirectoryStore(WritableStore):
         """Return whether there is a file of that name; it may be a link that leads nowhere."""
         return os.path.lexists(self.place(name))
 
+    def has_folder(self, name: str) -> bool:
+        """Return whether a directory of that name lies beside the files, or a link to one."""
+        return (self.path / name).is_dir()
+
     def is_at(self, place: Place) -> bool:
         """Return whether a place is the directory, by whatever path."""
         return isinstance(place, Path) and self.path.exists() and self.path.samefile(place)

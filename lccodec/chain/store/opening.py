@@ -6,6 +6,7 @@ A bundle is one file with the files of a chain, and is only read (SPEC 9, LCC-BU
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -66,11 +67,14 @@ class BundleStore(Store):
         return self._files[name]
 
 
-def open_store(place: Place) -> Store:
-    """Return the store of a chain: a directory, a bundle, or a prefix of a bucket."""
-    if isinstance(place, Address) or place.is_dir():
+def open_store(place: Place, *, awaited: bool = False) -> Store:
+    """Return the store of a chain: a directory, a bundle, or a prefix of a bucket.
+
+    If it is `awaited`, a place where nothing is yet will be a directory; otherwise it is an error.
+    """
+    if is_folder(place) or (awaited and not os.path.lexists(place)):
         return writable_store(place)
-    return BundleStore(place)
+    return BundleStore(Path(place))
 
 
 def writable_store(place: Place, seconds: float | None = None) -> WritableStore:
@@ -89,9 +93,10 @@ def writable_store(place: Place, seconds: float | None = None) -> WritableStore:
 
 def is_folder(place: Place) -> bool:
     """Return whether a place is where a chain may be: a directory or an address, and no file."""
-    return isinstance(place, Address) or place.is_dir()
+    # Path.is_dir raises for a name that is too long.
+    return isinstance(place, Address) or os.path.isdir(place)  # noqa: PTH112
 
 
 def is_chain(place: Place) -> bool:
     """Return whether a place may have many steps: a directory, an address or a bundle."""
-    return isinstance(place, Address) or place.is_dir() or is_bundle(place)
+    return is_folder(place) or is_bundle(place)

@@ -161,9 +161,9 @@ class Store(ABC):
     def identity(self, name: str) -> tuple[int, ...]:
         """Return what tells a file from another that takes its name; errors are as for `source`."""
 
-    def has_folder(self, name: str) -> bool:
-        """Return whether a folder of that name lies beside the files."""
-        return self.has_folders and self.has(name)
+    def has_folder(self, name: str) -> bool:  # noqa: ARG002 - most stores have files alone
+        """Return whether a folder of that name lies beside the files; a file is none."""
+        return False
 
     def is_at(self, place: Place) -> bool:
         """Return whether it is the store of a place."""

@@ -23,11 +23,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import ArgumentError, Chain, ChainError, Keep, LccodecWarning, StorageError, validate
+from lccodec.chain.life.pins import LINKS_NAME
 from lccodec.chain.life.prune import prune
 from lccodec.chain.read.checkpoint import open_step
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.store import checkpoint_name
-from lccodec.constants import PAYLOAD_OFFSET
+from lccodec.constants import PARITY_FOLDER, PAYLOAD_OFFSET
 from lccodec.container.checkpoint import CheckpointReader
 from lccodec.container.folder import Folder
 from lccodec.container.tree import numbers_of
@@ -482,3 +483,12 @@ def test_parents_that_go_with_their_children_are_found(tmp_path: Path) -> None:
     run_of(tmp_path / "run")
     work = lambda system: prune(Parentless(tmp_path / "run", system), Keep(latest=1))  # noqa: E731
     assert broken(tmp_path / "run", work, lambda _, place: all_restore(place))[1] > 0
+
+
+def test_files_in_the_place_of_folders_stop_no_prune(tmp_path: Path) -> None:
+    for name in (LINKS_NAME, PARITY_FOLDER):
+        (tmp_path / name).write_text("a file of somebody else")
+    with Chain(tmp_path, "lossless", keyframe_every=1) as chain:
+        save_all(chain, walk(4), range(4))
+        assert chain.prune(keep=Keep(latest=1)).removed
+    assert (tmp_path / LINKS_NAME).is_file()

@@ -14,6 +14,7 @@ from lccodec import ArgumentError, ChainError, Keep, LccodecWarning, Plan, Stora
 from lccodec.chain.save import saver
 from lccodec.chain.save.reference import find_latest, find_parent, read_latest, read_values
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.container import source
 from lccodec.workers.crew import Processes
 from lccodec.workers.process import place_of, shared_empty
 
@@ -151,8 +152,8 @@ def test_looking_at_the_links_takes_one_small_read_of_each(
     chain = HistoryChain(tmp_path, policy="lc-3")
     save_all(chain, states, range(5))
     reads: list[int] = []
-    read = os.pread
-    monkeypatch.setattr(os, "pread", lambda fd, size, at: (reads.append(size), read(fd, size, at))[1])
+    read = source.read_at
+    monkeypatch.setattr(source, "read_at", lambda fd, size, at: (reads.append(size), read(fd, size, at))[1])
     chain.save(5, states[5])
     monkeypatch.undo()
     assert chain.info(5).deltas == 5

@@ -198,6 +198,23 @@ def test_what_may_have_many_steps(places: dict[str, Place]) -> None:
     address = Address.of("memory://nothing/run")
     assert [is_folder(place) for place in (*places.values(), address)] == [True, False, False, True]
     assert [is_chain(place) for place in (*places.values(), address)] == [True, True, False, True]
+    assert not is_chain(Path("a" * 300))  # a name that is too long is none
+
+
+def test_a_place_where_nothing_is_yet_may_be_awaited(tmp_path: Path) -> None:
+    with open_store(tmp_path / "run", awaited=True) as store:
+        assert (type(store), store.steps()) == (DirectoryStore, {})
+    with pytest.raises(StorageError):
+        open_store(tmp_path / "run")
+
+
+def test_a_file_is_no_folder(tmp_path: Path, places: dict[str, Place]) -> None:
+    (tmp_path / ".hashes").touch()
+    (tmp_path / ".parity").mkdir()
+    store = DirectoryStore(tmp_path)
+    assert [store.has_folder(name) for name in (".hashes", ".parity", ".links")] == [False, True, False]
+    with open_store(places["bundle"]) as bundle:
+        assert not bundle.has_folder("000000000000.lcc.h5")
 
 
 def test_waves(tmp_path: Path) -> None:
