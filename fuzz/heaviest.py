@@ -33,7 +33,7 @@ from lccodec.constants import (
 from lccodec.element_types import ELEMENT_TYPES, Array, ElementType
 from lccodec.frame.content import array_sum
 from lccodec.frame.decode import decode_components
-from lccodec.frame.smooth import block_shapes
+from lccodec.frame.header import block_shapes
 
 KINDS = {kind.name: kind for kind in ELEMENT_TYPES}
 

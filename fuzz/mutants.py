@@ -47,19 +47,16 @@ TABLE = HERE / "README.md"
 #: Modules that read stored bytes. Of each, the functions count that an answer needs, and the
 #: constants in them: the others write, or read only a part of a file.
 READERS = {
-    ".": ["byteorder", "constants", "cursor"],
+    ".": ["constants", "cursor"],
     "loops": ["representatives", "search", "sums"],
     "entropy": [
         "classes",
-        "huffman",
         "lanes",
-        "lockstep",
-        "numbers",
         "runs",
         "split",
         "stream_reader",
     ],
-    "frame": ["changed", "codebook", "content", "decode", "header", "pieces", "planes", "smooth"],
+    "frame": ["codebook", "content", "decode", "header", "planes", "smooth"],
     "container": [
         "bundle",
         "checkpoint",

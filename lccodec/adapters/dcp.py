@@ -121,8 +121,8 @@ from ..policy.roles import Assignment, assign_roles
 from . import torch as adapter
 from .chains import ChainOptions
 from .link import chain_step, open_named
-from .named import prune_together
 from .rank_parity import ParityOfRanks, Save, checked_group, written_by
+from .ranks import prune_together
 from .torch.states import has_wrappers
 from .torch.wrappers import Apart, copy_into, is_wrapper, put_together_like
 from .tree import make_up, nested
@@ -674,7 +674,7 @@ class LCStorageWriter(Location, BlockingAsyncStager, StorageWriter):
         )
         self._keep = check_keep(keep)
         if keep is not None and chain is not None:
-            raise ArgumentError("keep is for one path; lccodec.adapters.named thins out a shared chain")
+            raise ArgumentError("keep is for one path; lccodec.adapters.ranks thins out a shared chain")
         self._allow_pickle = allow_pickle
         self._rank = 0
         self._is_coordinator = False

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from ..adapters.named import prune_named, prune_together
+from ..adapters.ranks import prune_named, prune_together
 from ..chain.chain import Chain
 from ..chain.life.compact import Compaction, Rewriting
 from ..chain.life.pins import pin as pin_step

@@ -23,8 +23,7 @@ from typing import Final, NamedTuple, Protocol, Self
 from ..constants import DIGEST_SIZE, PIECE_ENTRY_SIZE
 from ..cursor import Cursor, Stored
 from ..errors import ChecksumError, FormatError, TruncatedError
-from ..frame.header import FrameHeader
-from ..frame.pieces import Cutter, block_count, block_number, block_starts, head_size
+from ..frame.header import Cutter, FrameHeader, block_count, block_number, block_starts, head_size
 from ..parallel import SideThread, batches, ordered
 from .source import Stretch
 from .system import Bytes

@@ -5,8 +5,8 @@ A code is sent with its most significant bit first, into the lowest free bit, as
 A run is stored as code lengths, a directory of lanes, and the bytes of the lanes. Huffman decoding
 is serial within a bit stream and parallel between streams. So symbol ``i`` of a run goes to lane
 ``i % lanes``, and one NumPy call handles one step of every lane. A code begins in the lowest bit: a
-little-endian word that is read at a lane's position starts with the next code. `lockstep` decodes
-the lanes of several runs side by side.
+little-endian word that is read at a lane's position starts with the next code. `stream_reader`
+decodes the lanes of several runs side by side.
 
 Order-0 entropy is about the bits that a code needs. Encoders compare it to choose a form. Reading
 never needs it.

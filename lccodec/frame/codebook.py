@@ -155,15 +155,11 @@ def write_block(
     return [b"\x01", *pieces, *write_run(marks, count), stored_bytes(exact)]
 
 
-def read_counts(cursor: Cursor, header: FrameHeader) -> Array:
-    """Read how many representatives each array of a frame has, int64: the start of its codebook."""
-    stored = cursor.take(2 * len(header.shapes), "numbers of representatives")
-    return read_numbers(stored, np.uint16).astype(np.int64)
-
-
 def read_codebook(cursor: Cursor, header: FrameHeader) -> Codebook:
     """Read the codebook that stands before the blocks of a frame (SPEC 6.3)."""
-    kind, counts = header.kind, read_counts(cursor, header)
+    kind = header.kind
+    numbers = cursor.take(2 * len(header.shapes), "numbers of representatives")
+    counts = read_numbers(numbers, np.uint16).astype(np.int64)
     stored = cursor.take(int(counts.sum()) * kind.size, "representatives")
     representatives = read_numbers(stored, kind.bits)
     if not header.ordered and not np.isfinite(work(representatives, kind)).all():

@@ -24,15 +24,14 @@ from ..constants import (
 from ..cursor import Cursor, Stored
 from ..element_table import ELEMENT_TYPES
 from ..element_types import Array, check_dtype, components, from_components, read_numbers
-from ..entropy.lockstep import Reading, side_by_side
+from ..entropy.stream_reader import Reading, side_by_side
 from ..errors import ArgumentError, ChecksumError, FormatError, LimitError, TruncatedError
 from ..loops.sums import crc32
 from ..parallel import batches
 from . import planes, smooth
 from .codebook import Codebook, read_block, read_codebook
 from .content import SUM_MASK, array_sum, part_of, reference_components, sum_change_of
-from .header import TAIL, FrameHeader, parse_header
-from .pieces import block_number, blocks_of, whole_blocks
+from .header import TAIL, FrameHeader, block_number, blocks_of, parse_header, whole_blocks
 
 _ALIGNMENT_BYTES: Final = 64  # a cache line
 
@@ -176,7 +175,7 @@ def decode_range(
     frame
         Bytes of the frame. Of other blocks only the sizes are read.
     part
-        The components of the blocks, as :func:`lccodec.frame.pieces.whole_blocks` returns them.
+        The components of the blocks, as :func:`lccodec.frame.header.whole_blocks` returns them.
     reference, out
         Components of the part. `out` may be `reference`; by default it is new memory.
     check_crc

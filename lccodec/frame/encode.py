@@ -34,8 +34,7 @@ from ..quantizers.registry import resolve_quantizer
 from . import planes, smooth
 from .codebook import SymbolCoder, fit_batches
 from .content import SUM_MASK, Content, array_sum, checked_array, part_of, reference_components
-from .header import TAIL, FrameHeader, check_shape
-from .pieces import raw_pieces
+from .header import TAIL, FrameHeader, check_shape, raw_pieces
 
 #: How much time the encoder spends: ``"high"`` codes symbols by the class of their row and column.
 Effort: TypeAlias = Literal["normal", "high"]

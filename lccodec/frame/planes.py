@@ -22,10 +22,9 @@ from ..constants import STREAM_HUFFMAN, STREAM_PACKED, STREAM_RAW
 from ..cursor import Cursor
 from ..element_table import ElementType
 from ..element_types import Array, unzigzag, zigzag
-from ..entropy.lockstep import Reading, finish
 from ..entropy.runs import Form, Sparse, as_sparse, dense
 from ..entropy.split import References, find_small
-from ..entropy.stream_reader import reading
+from ..entropy.stream_reader import Reading, finish, reading
 from ..entropy.stream_writer import Piece, write_plane
 from ..loops import kernel
 from ..loops.search import true_places

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -30,6 +29,7 @@ from ..quantizers.field import LARGEST, LATTICE_ORIGIN, MOST_LATTICE_STEPS, Fiel
 from ..quantizers.lattice import Coded, Shape, decode_block, encode_block, levels
 from . import planes
 from .content import Content, array_sum
+from .header import block_shapes
 
 _ESCAPES, _LIMITS, _OFFSET = 1, 2, 4  # flags of a block (LCC-SMO-02)
 _JOINED: Final = 1 << 12  # numbers of coarse levels that share streams (an encoder's choice)
@@ -45,77 +45,6 @@ def block_log2(size: int) -> int:
     This is an encoder's choice: fields are predicted best in one block.
     """
     return min(max((size - 1).bit_length(), MIN_SMOOTH_BLOCK_LOG2), MAX_SMOOTH_BLOCK_LOG2)
-
-
-def block_shapes(shape: Shape, log2: int, start: int) -> Iterator[Shape]:
-    """Yield the shape of each block of a field (LCC-SMO-01), from that of component `start` on.
-
-    Examples
-    --------
-    >>> list(block_shapes((100, 10, 2), 10, 0))
-    [(50, 10, 2), (50, 10, 2)]
-    >>> list(block_shapes((2, 3, 1000), 10, 0))
-    [(1, 1000), (1, 1000), (1, 1000), (1, 1000), (1, 1000), (1, 1000)]
-    >>> list(block_shapes((), 10, 0))
-    [(1,)]
-    """
-    if 0 in shape:
-        return
-    shape = shape or (1,)
-    axis, rows = _rows_of_a_block(shape, log2)
-    row = math.prod(shape[axis + 1 :])
-    before, within = divmod(start, shape[axis] * row)
-    first = within // row
-    for _ in range(before, math.prod(shape[:axis])):
-        for at in range(first, shape[axis], rows):
-            yield (min(rows, shape[axis] - at), *shape[axis + 1 :])
-        first = 0
-
-
-def _rows_of_a_block(shape: Shape, log2: int) -> tuple[int, int]:
-    """Return the axis that blocks cut, and how many of its rows a block has (LCC-SMO-01)."""
-    axis = next(k for k in range(len(shape)) if math.prod(shape[k + 1 :]) <= 1 << log2)
-    extent, row = shape[axis], math.prod(shape[axis + 1 :])
-    return axis, -(-extent // -(-extent // ((1 << log2) // row)))
-
-
-def whole_blocks(shape: Shape, log2: int, start: int, stop: int) -> tuple[int, int]:
-    """Return the components of the blocks that hold some components: the first, and the end.
-
-    Examples
-    --------
-    >>> whole_blocks((100, 10, 2), 10, 1500, 1501)
-    (1000, 2000)
-    >>> whole_blocks((2, 3, 1000), 10, 1999, 3500)
-    (1000, 4000)
-    """
-    if 0 in shape:
-        return start, stop
-    axis, rows = _rows_of_a_block(shape or (1,), log2)
-    row = math.prod(shape[axis + 1 :])
-    block, whole = rows * row, (shape or (1,))[axis] * row
-    last = stop - 1
-    first = start // whole * whole + start % whole // block * block
-    return first, last // whole * whole + min((last % whole // block + 1) * block, whole)
-
-
-def block_number(shape: Shape, log2: int, component: int) -> int:
-    """Return the number of the block that holds a component.
-
-    Examples
-    --------
-    >>> block_number((2, 3, 1000), 10, 3999)
-    3
-    >>> block_number((2, 0, 1000), 10, 0)
-    0
-    """
-    if 0 in shape:
-        return 0
-    shape = shape or (1,)
-    axis, rows = _rows_of_a_block(shape, log2)
-    row = math.prod(shape[axis + 1 :])
-    before, within = divmod(component, shape[axis] * row)
-    return before * -(-shape[axis] // rows) + within // (rows * row)
 
 
 @dataclass(frozen=True, eq=False)

@@ -49,7 +49,7 @@ from lccodec.adapters.dcp import (
     to_record,
     torch_bytes,
 )
-from lccodec.adapters.named import prune_together
+from lccodec.adapters.ranks import prune_together
 from lccodec.chain.read.links import RECORD_KIND as KIND
 from lccodec.chain.save.saver import Saver
 from lccodec.constants import WRITER_NAME

@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 
 from lccodec import Chain, ChainError, Keep, LccodecWarning
-from lccodec.adapters.named import prune_together
-from lccodec.adapters.ranks import check_together, protect_together, repair_together, repairable
+from lccodec.adapters.ranks import (
+    check_together,
+    protect_together,
+    prune_together,
+    repair_together,
+    repairable,
+)
 from lccodec.chain.mend.protect import Redundancy
 from lccodec.chain.store.directory import DirectoryStore
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from lccodec import Chain, Keep, LccodecError, LccodecWarning, bundle, unbundle, validate
-from lccodec.adapters.named import prune_together
+from lccodec.adapters.ranks import prune_together
 from lccodec.chain.save import background
 from lccodec.chain.store.directory import DirectoryStore, describe_exact
 from lccodec.constants import EXACT_NAME, ROLLED_BACK_NAME, WRITER_NAME

@@ -27,8 +27,7 @@ from lccodec.errors import ChecksumError, DataError, FormatError
 from lccodec.frame.content import Content
 from lccodec.frame.decode import decode_range
 from lccodec.frame.encode import RawFrame
-from lccodec.frame.header import FrameHeader, parse_header
-from lccodec.frame.pieces import block_count, head_size, raw_pieces, whole_blocks
+from lccodec.frame.header import FrameHeader, block_count, head_size, parse_header, raw_pieces, whole_blocks
 from lccodec.parallel import PIECE
 
 from ..support.tuning import tune

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from lccodec.cursor import Cursor
 from lccodec.entropy import lanes
 from lccodec.entropy.lanes import LaneRun, choose_lengths, encode, read_run
-from lccodec.entropy.lockstep import Reading, decode_runs, finish, side_by_side
 from lccodec.entropy.runs import dense
-from lccodec.entropy.stream_reader import reading
+from lccodec.entropy.stream_reader import Reading, decode_runs, finish, reading, side_by_side
 from lccodec.entropy.stream_writer import write_stream
 from lccodec.errors import DataError, FormatError
 

@@ -12,10 +12,9 @@ import lccodec
 from lccodec.constants import STREAM_SPLIT
 from lccodec.cursor import Cursor
 from lccodec.element_table import ELEMENT_TYPES, ElementType
-from lccodec.entropy.lockstep import decode_runs, finish
 from lccodec.entropy.runs import Sparse, dense
 from lccodec.entropy.split import References, Small, find_small
-from lccodec.entropy.stream_reader import read_stream, reading
+from lccodec.entropy.stream_reader import decode_runs, finish, read_stream, reading
 from lccodec.entropy.stream_writer import write_plane, write_stream
 from lccodec.errors import ChecksumError, FormatError, LimitError
 from lccodec.frame import planes

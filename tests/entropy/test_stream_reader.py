@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from lccodec.cursor import Cursor
 from lccodec.entropy import stream_reader
-from lccodec.entropy.lockstep import decode_runs
 from lccodec.entropy.runs import dense
-from lccodec.entropy.stream_reader import read_stream, reading
+from lccodec.entropy.stream_reader import decode_runs, read_stream, reading
 from lccodec.entropy.stream_writer import write_stream
 from lccodec.errors import DataError, FormatError, LimitError, UnsupportedError
 

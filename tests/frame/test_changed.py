@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import lccodec
 from lccodec.element_types import components
-from lccodec.entropy.lockstep import finish
+from lccodec.entropy.stream_reader import finish
 from lccodec.errors import ChecksumError, DataError, FormatError, LimitError
 from lccodec.frame import planes
 from lccodec.frame.content import array_sum

@@ -32,9 +32,17 @@ from lccodec.frame import decode, planes
 from lccodec.frame.content import Content, array_sum
 from lccodec.frame.decode import check_array_sum, decode_components, decode_range
 from lccodec.frame.encode import RawFrame
-from lccodec.frame.header import FrameHeader, parse_header
-from lccodec.frame.pieces import block_count, block_number, block_starts, blocks_of, head_size, whole_blocks
-from lccodec.frame.smooth import block_shapes
+from lccodec.frame.header import (
+    FrameHeader,
+    block_count,
+    block_number,
+    block_shapes,
+    block_starts,
+    blocks_of,
+    head_size,
+    parse_header,
+    whole_blocks,
+)
 from lccodec.parallel import PIECE
 
 from ..support.frames import sealed

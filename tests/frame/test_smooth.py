@@ -16,7 +16,7 @@ from lccodec.frame import smooth
 from lccodec.frame.content import SUM_MASK, Content, array_sum
 from lccodec.frame.decode import decode_range
 from lccodec.frame.encode import FrameCoder, encode_content
-from lccodec.frame.header import parse_header
+from lccodec.frame.header import block_shapes, parse_header
 
 from ..support.frames import sealed
 
@@ -26,7 +26,7 @@ FIELD = np.sin(X)[:, None, None] + np.cos(2 * X[:50, None]) * X[:40]
 
 @given(st.lists(st.integers(0, 40), max_size=5).map(tuple), st.integers(10, 14))
 def test_blocks_are_rows(shape: tuple[int, ...], log2: int) -> None:
-    blocks = list(smooth.block_shapes(shape, log2, 0))
+    blocks = list(block_shapes(shape, log2, 0))
     sizes = [math.prod(block) for block in blocks]
     assert sum(sizes) == math.prod(shape)
     assert max(sizes, default=0) <= 1 << log2

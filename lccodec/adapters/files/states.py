@@ -60,8 +60,7 @@ from .formats import (
     number_files,
     recognize,
 )
-from .header import is_index
-from .shards import SHARD_BYTES
+from .shards import SHARD_BYTES, is_index
 from .structure import plain_names
 
 _ORBAX_PART: Final = "process-0.lcc.h5"

@@ -27,7 +27,7 @@ import numpy as np
 from ... import errors
 from ...cursor import Stored
 from ...element_types import Array, stored_bytes
-from ...entropy.lockstep import Reading, finish, side_by_side
+from ...entropy.stream_reader import Reading, finish, side_by_side
 from ...errors import DataError, StorageError, WorkerError, warn
 from ...frame.content import array_sum
 from ...frame.decode import Changed, changed

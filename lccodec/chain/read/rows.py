@@ -25,8 +25,7 @@ from ...element_table import ElementType
 from ...element_types import Array, rounded_copy
 from ...errors import ArgumentError, DataError, FormatError
 from ...frame.decode import decode_range
-from ...frame.header import FrameHeader, Shape
-from ...frame.pieces import whole_blocks
+from ...frame.header import FrameHeader, Shape, whole_blocks
 from ...loops.representatives import interpolate
 from .links import (
     Link,
