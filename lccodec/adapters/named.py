@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..chain.caller import OnProgress, no_progress
-from ..chain.life.pins import LINKS_NAME
-from ..chain.life.prune import Keep, Pruning, prune
+from ..chain.life.prune import LINKS_NAME, Keep, Pruning, prune
 from ..chain.mend.protect import recorded
 from ..chain.mend.ranks import renew_ranks
 from ..chain.read.checkpoint import open_file
