@@ -427,10 +427,7 @@ def make_plan(
                 waiting.append(index)
                 continue
             coder = chosen.awake
-            relative = not coder.absolute
-            if relative and c.bits.size > MAX_SHARED_COMPONENTS:  # only large arrays are examined
-                some = c.changed is not None and c.changed < _MIN_CHANGED
-                relative = some or not coder.stands_alone(c.bits, c.reference, c.kind)
+            relative = not _stands_alone(coder, c)
         like = (c.kind, coder, c.reference is None, relative)
         small = 0 < c.bits.size <= MAX_SHARED_COMPONENTS and coder.shares_frames(c.bits.size)
         if coder.lossy:  # a quantizer that was resolved shares frames as the one that was asked for
@@ -527,6 +524,15 @@ def _coders(policy: Policy, c: Candidate) -> tuple[Quantizer, Quantizer]:
     """Return what codes an array, in deltas and in keyframes."""
     told = c.name, c.role, c.kind, c.elements
     return policy.choose(*told), policy.choose_keyframe(*told)
+
+
+def _stands_alone(quantizer: Quantizer, c: Candidate) -> bool:
+    """Return whether an array is coded without its reference; only large arrays are examined."""
+    if c.reference is None or quantizer.absolute or c.bits.size <= MAX_SHARED_COMPONENTS:
+        return quantizer.absolute
+    if c.changed is not None and c.changed < _MIN_CHANGED:
+        return False
+    return quantizer.stands_alone(c.bits, c.reference, c.kind)
 
 
 _STRETCHES: Final = 256
