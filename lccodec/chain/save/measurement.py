@@ -669,8 +669,8 @@ def _past(group: _MeasuredGroup, before: Samples) -> tuple[Array, Array | None]:
 def with_extremes(pieces: Iterable[Array], kind: ElementType, found: list[int]) -> Iterator[Array]:
     """Yield the pieces of a floating point array; then put what they have into `found`.
 
-    These are the patterns of the least and the greatest finite component, those of a NaN if there is
-    none, and how many are not finite. Patterns have the order of magnitudes, and two passes over
+    These are the patterns of the least and the greatest finite component, those of a NaN if there
+    is none, and how many are not finite. Patterns have the order of magnitudes, and two passes over
     integers are as fast as memory. Those of negative numbers are above all others.
     """
     sign = 1 << (8 * kind.size - 1)  # the pattern of a negative 0
