@@ -283,7 +283,7 @@ class CheckpointReader(AbstractContextManager["CheckpointReader"]):
         source.opened(self.root, self._is_covered)
 
     def of_frame(self, index: int | None, read: Callable[[], T]) -> T:
-        """Return what `read` makes of bytes of a frame, or of any without an index, as it checks.
+        """Return what `read` makes of bytes of a frame, which it checks; None stands for all bytes.
 
         If it raises ``DataError``, it is called once more where the store may have sent other bytes
         than it has.
