@@ -63,11 +63,10 @@ READERS = {
         "manifest",
         "parity",
         "piece_table",
-        "scalars",
         "tree",
     ],
     "parity": ["code"],
-    "chain": ["bounds"],
+    "chain": ["caller"],
     "chain/read": ["links", "replay"],
     "chain/store": ["opening", "store"],
 }

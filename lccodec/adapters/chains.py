@@ -28,8 +28,7 @@ from typing import Any, Final, TypedDict
 from ..chain.behind import Change
 from ..chain.caller import Adapter, from_framework
 from ..chain.chain import Chain
-from ..chain.life.pins import linked_steps, name_again
-from ..chain.life.prune import Keep, KeepBehind, check_keep
+from ..chain.life.prune import Keep, KeepBehind, check_keep, linked_steps, name_again
 from ..chain.save.partial import check_only
 from ..chain.save.settings import KEYFRAME_EVERY, LOG, check_hindsight
 from ..chain.save.single_file import save_file

@@ -92,8 +92,7 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from ..chain.chain import Chain
-from ..chain.life.pins import name_exact
-from ..chain.life.prune import Keep, check_keep
+from ..chain.life.prune import Keep, check_keep, name_exact
 from ..chain.mend.protect import parse_redundancy
 from ..chain.read.checkpoint import OpenCheckpoint, open_file, open_name
 from ..chain.read.links import RECORD_KIND

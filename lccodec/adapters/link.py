@@ -8,7 +8,7 @@ killed. It takes no bytes while it is the newest, and those of a raw state from 
 
 Where only the history is kept (``newest="history"``), the path holds a link: a checkpoint without
 arrays, whose metadata name the directory of the chain (relative to the link), the step and its root
-hash. No prune removes the step of a link (:mod:`lccodec.chain.life.pins`).
+hash. No prune removes the step of a link (:mod:`lccodec.chain.life.prune`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..chain.chain import Chain
-from ..chain.life.pins import add_link, name_exact
+from ..chain.life.prune import add_link, name_exact
 from ..chain.read.checkpoint import (
     OpenCheckpoint,
     open_exact_of,

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..chain.caller import UNBOUNDED, Bounds, OnProgress, no_progress
-from ..chain.life.pins import LINKS_NAME
-from ..chain.life.prune import Keep, Pruning, prune
+from ..chain.life.prune import LINKS_NAME, Keep, Pruning, prune
 from ..chain.mend.protect import Protection, Redundancy, parse_redundancy, protect, recorded
 from ..chain.mend.ranks import protect_ranks, rank_folders, renew_ranks
 from ..chain.mend.repair import Repair, repair

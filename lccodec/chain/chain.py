@@ -39,8 +39,7 @@ from .caller import (
     check_progress,
     telling,
 )
-from .life.pins import pin, pin_exact, unpin
-from .life.prune import Keep, KeepBehind, Pruning, check_keep, prune
+from .life.prune import Keep, KeepBehind, Pruning, check_keep, pin, pin_exact, prune, unpin
 from .life.rollback import RolledBack, delete_rolled_back, list_rolled_back, rollback, undo_rollback
 from .mend.mirror import (
     SECONDS_TO_CLOSE,
@@ -918,7 +917,7 @@ class Chain(Shown):
         """Pin a step: no prune of any process removes it, or the steps that it needs.
 
         With `exact`, it also stays bit for bit as it is now: the newest step is written anew from
-        the exact file, as a keyframe. Errors are those of `lccodec.chain.life.pins.pin`, and of
+        the exact file, as a keyframe. Errors are those of `lccodec.chain.life.prune.pin`, and of
         `pin_exact` there.
         """
         if not exact:

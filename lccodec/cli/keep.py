@@ -15,10 +15,9 @@ import click
 from ..adapters.ranks import prune_named, prune_together
 from ..chain.chain import Chain
 from ..chain.life.compact import Compaction, Rewriting
-from ..chain.life.pins import pin as pin_step
-from ..chain.life.pins import pin_exact
-from ..chain.life.pins import unpin as unpin_step
-from ..chain.life.prune import Keep, Pruning
+from ..chain.life.prune import Keep, Pruning, pin_exact
+from ..chain.life.prune import pin as pin_step
+from ..chain.life.prune import unpin as unpin_step
 from ..chain.life.rollback import RolledBack, delete_rolled_back, list_rolled_back, undo_rollback
 from ..chain.life.rollback import rollback as roll_back
 from ..chain.life.transfer import fork as fork_chain

@@ -209,14 +209,8 @@ class Bundle:
     def open(self, step: int | None) -> CheckpointReader:
         """Open the checkpoint of a step, or the exact file for None.
 
-        Raises
-        ------
-        ChainError
-            If there is no such file.
-        FormatError
-            If the file in its place is another one (LCC-BUN-07).
-        DataError, StorageError
-            As for a file of its own.
+        Raises ``ChainError`` if there is no such file, ``FormatError`` if the file in its place is
+        another one (LCC-BUN-07), and as for a file of its own.
         """
         name = EXACT_NAME if step is None else f"{step:012d}{CHECKPOINT_SUFFIX}"
         reader = CheckpointReader(self.file(step), str(self.path / name))

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from typing import Final, NamedTuple, Protocol, Self
+from typing import Final, NamedTuple, Protocol
 
 from ..constants import DIGEST_SIZE, PIECE_ENTRY_SIZE
 from ..cursor import Cursor, Stored
@@ -50,15 +50,6 @@ class FrameEntry:
     def stored(self) -> int:
         """Bytes of the frame and of its table."""
         return self.length + self.table
-
-    @classmethod
-    def of(cls, frame: Bytes | Iterable[Bytes]) -> Self:
-        """Return the entry of a frame that is not cut; it is given whole or in chunks."""
-        length, digest = 0, sha256()
-        for chunk in chunks_of(frame):
-            length += memoryview(chunk).nbytes
-            digest.update(chunk)
-        return cls(length, digest.digest()[:DIGEST_SIZE])
 
 
 class SizedFrame(Protocol):

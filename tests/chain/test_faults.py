@@ -18,8 +18,7 @@ import pytest
 
 from lccodec import Chain, Keep, LccodecWarning, StorageError, validate
 from lccodec.chain.life.compact import compact, rewrite
-from lccodec.chain.life.pins import pin, unpin
-from lccodec.chain.life.prune import prune
+from lccodec.chain.life.prune import pin, prune, unpin
 from lccodec.chain.life.rollback import delete_rolled_back, rollback, undo_rollback
 from lccodec.chain.life.transfer import fork, take_apart, write_bundle
 from lccodec.chain.store.directory import DirectoryStore

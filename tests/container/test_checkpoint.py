@@ -49,7 +49,8 @@ from lccodec.container.checkpoint import (
     to_bytes,
 )
 from lccodec.container.folder import remove_stale_temporaries, temporary_name
-from lccodec.container.manifest import INHERITED, FrameEntry, Manifest, Parent
+from lccodec.container.manifest import INHERITED, Manifest, Parent
+from lccodec.container.piece_table import hashed
 from lccodec.container.source import BytesSource
 from lccodec.errors import (
     ArgumentError,
@@ -211,7 +212,7 @@ def test_overhead(blocks: int) -> None:
     count = itertools.count()
     tree = {"model": {n: next(count) for n in names}, "exp_avg": {n: next(count) for n in names}}
     frames = [b"frame" * 1000] * (2 * len(names))
-    arrays, entries = tuple(range(1, len(frames) + 1)), tuple(map(FrameEntry.of, frames))
+    arrays, entries = tuple(range(1, len(frames) + 1)), tuple(hashed(frame)[0] for frame in frames)
     manifest = Manifest(10**6, Parent(10**6 - 1, bytes(32)), "lc-3", {}, tree, [], arrays, entries)
     data = to_bytes(frames, manifest)
     assert len(data) - sum(map(len, frames)) <= 2048 + 96 * len(frames)
@@ -220,7 +221,7 @@ def test_overhead(blocks: int) -> None:
 
 def test_overhead_of_a_delta_of_ten_arrays() -> None:
     frames = [bytes(1000), bytes(1001), bytes(3000)]
-    entries, arrays = tuple(map(FrameEntry.of, frames)), (1, 1, 2, 1, 3, 1, 2, 1, 2, 1)
+    entries, arrays = tuple(hashed(frame)[0] for frame in frames), (1, 1, 2, 1, 3, 1, 2, 1, 2, 1)
     manifest = Manifest(10**6, Parent(10**6 - 1, bytes(32)), "balanced", {}, INHERITED, [], arrays, entries)
     assert len(to_bytes(frames, manifest)) - sum(map(len, frames)) < 800
 
@@ -253,7 +254,7 @@ def test_many_threads_read_at_once(tmp_path: Path) -> None:
     path = tmp_path / "one.lcc.h5"
     frames = tuple(bytes([i]) * 10_000 for i in range(50))
     tree = ["l", *range(len(frames))]
-    entries = tuple(map(FrameEntry.of, frames))
+    entries = tuple(hashed(frame)[0] for frame in frames)
     write(path, frames, replace(EMPTY, tree=tree, arrays=tuple(range(1, 51)), frames=entries))
     wrong: list[int] = []
     with open_checkpoint(path) as reader:
@@ -452,7 +453,7 @@ def test_what_could_not_be_read_is_not_written(tmp_path: Path, fields: dict[str,
 @pytest.mark.parametrize("threads", [1, 3])
 def test_frames_of_known_length_are_written_side_by_side(tmp_path: Path, threads: int) -> None:
     frames = (*(bytes([i]) * i for i in range(40, 60)), bytes(3 << 20), bytes(range(256)) * 40_000)
-    entries = tuple(map(FrameEntry.of, frames))
+    entries = tuple(hashed(frame)[0] for frame in frames)
     numbers = tuple(range(1, len(frames) + 1))
     manifest = replace(EMPTY, tree=["l", *range(len(frames))], arrays=numbers, frames=entries)
     path = tmp_path / "one.lcc.h5"
@@ -635,7 +636,9 @@ def test_directories_that_cannot_be_synced_are_passed_over(tmp_path: Path) -> No
 
 
 BIG = (bytes(range(256)) * 20, b"small")
-BIG_MANIFEST = replace(EMPTY, step=2, tree=["l", 0, 1], arrays=(1, 2), frames=tuple(map(FrameEntry.of, BIG)))
+BIG_MANIFEST = replace(
+    EMPTY, step=2, tree=["l", 0, 1], arrays=(1, 2), frames=tuple(hashed(frame)[0] for frame in BIG)
+)
 OLD = to_bytes((), replace(EMPTY, step=1))
 NEW = to_bytes(BIG, BIG_MANIFEST)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec.chain.life.pins import pin
+from lccodec.chain.life.prune import pin
 from lccodec.chain.read.checkpoint import open_path
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.manifest import QUANTILES

@@ -6,7 +6,7 @@ What is examined: directories, bundles and files.
 from contextlib import closing
 
 import lccodec
-from lccodec.chain.life.pins import pin
+from lccodec.chain.life.prune import pin
 from lccodec.chain.overview import MAX_TEXT_CHARACTERS, policy_name, shortened
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.constants import EXACT_NAME

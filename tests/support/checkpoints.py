@@ -8,10 +8,11 @@ from typing import Any
 from lccodec.chain.read.checkpoint import open_path
 from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.checkpoint import CheckpointReader, CheckpointWriter, open_checkpoint, to_bytes
-from lccodec.container.manifest import INHERITED, FrameEntry, Manifest, Parent
+from lccodec.container.manifest import INHERITED, Manifest, Parent
+from lccodec.container.piece_table import hashed
 
 FRAMES = (b"first frame", b"2", b"the third frame")
-ENTRIES = tuple(map(FrameEntry.of, FRAMES))
+ENTRIES = tuple(hashed(frame)[0] for frame in FRAMES)
 KEYFRAME = Manifest(
     step=7,
     parent=None,

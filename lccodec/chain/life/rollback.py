@@ -25,7 +25,7 @@ from ..read.checkpoint import open_step
 from ..store.claim import Claim
 from ..store.lineage import Ancestry, Lineage, remove_steps
 from ..store.store import WritableStore, pin_name, step_index
-from .pins import linked_steps
+from .prune import linked_steps
 
 
 @dataclass(frozen=True)

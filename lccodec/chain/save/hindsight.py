@@ -69,30 +69,14 @@ _MAX_WAITING: Final = 1
 
 @dataclass(frozen=True, eq=False)
 class DeltaBase:
-    """What a save is coded against.
+    """What a save is coded against."""
 
-    Parameters
-    ----------
-    reference
-        The checkpoint; ``None`` if there is none.
-    latest
-        The latest checkpoint, which is another one if the save is an end.
-    is_end
-        Whether the save is an end.
-    is_keyframe
-        Whether it takes nothing from `reference`.
-    since
-        The end before, if there are steps between the two.
-    is_renewed
-        Whether it is a delta that stores its arrays as a keyframe does.
-    """
-
-    reference: Latest | None
-    latest: Latest | None
+    reference: Latest | None  # the checkpoint, if there is one
+    latest: Latest | None  # the latest checkpoint, which is another one if the save is an end
     is_end: bool
-    is_keyframe: bool
-    since: Latest | None = None
-    is_renewed: bool = False
+    is_keyframe: bool  # whether it takes nothing from `reference`
+    since: Latest | None = None  # the end before, if there are steps between the two
+    is_renewed: bool = False  # whether it is a delta that stores its arrays as a keyframe does
 
 
 @dataclass
@@ -137,14 +121,8 @@ class _Waiting:
 class Groups:
     """Says what each save is coded against, and settles groups.
 
-    Parameters
-    ----------
-    store
-        Where the chain is kept.
-    size
-        The number of saves from one end to the next; 0 for a chain without groups.
-    keyframe_every
-        The most deltas that a restore may replay.
+    `size` is the number of saves from one end to the next; 0 for a chain without groups. A restore
+    replays at most `keyframe_every` deltas.
     """
 
     def __init__(self, store: WritableStore, size: int, keyframe_every: int) -> None:
@@ -437,28 +415,17 @@ Arrays: TypeAlias = dict[str, DecodedArray]
 
 @dataclass
 class StepBetween:
-    """A step between two ends.
+    """A step between two ends."""
 
-    Parameters
-    ----------
-    link, number
-        Its checkpoint, and how many intervals of the group lie before that.
-    weight
-        How much the later end counts, in 256ths.
-    coded, quantizers
-        What must be coded, and what codes it if that is not up to the policy.
-    lost
-        By name, the root mean square of what arrays lose that are not coded, or coded with a loss.
-    frames, manifest
-        The frames of its new file, and its manifest, once they are made.
-    """
-
-    link: Link
-    number: int
-    weight: int = 0
-    coded: list[Candidate] = field(default_factory=list)
+    link: Link  # its checkpoint
+    number: int  # how many intervals of the group lie before it
+    weight: int = 0  # how much the later end counts, in 256ths
+    coded: list[Candidate] = field(default_factory=list)  # what must be coded
+    # What codes it, by name, if that is not up to the policy.
     quantizers: dict[str, Quantizer | None] = field(default_factory=dict)
+    # By name, the root mean square of what arrays lose that are not coded, or coded with a loss.
     lost: dict[str, float] = field(default_factory=dict)
+    # `frames`, `manifest`: of its new file, once they are made.
     frames: list[bytes] = field(default_factory=list)
     manifest: Manifest | None = None
 

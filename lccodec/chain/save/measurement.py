@@ -38,6 +38,7 @@ and Thompson (1952).
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -431,7 +432,8 @@ class Measurement:
         batches: list[Batch] = []
         self._drawn: dict[str, Drawn] = {}
         self._again: dict[str, Array] = {}  # components that were drawn at the save before
-        self._extremes: dict[int, tuple[int, int, int]] = {}  # of arrays that are not sampled whole
+        #: Of arrays that are not sampled whole, what `with_extremes` finds.
+        self._extremes: dict[int, list[int]] = {}
         same = before.sampling is sampling
         self.is_partial = not same and any(c.inherited for c in arrays)
         for number, every in enumerate(sampling.groups):
@@ -459,21 +461,21 @@ class Measurement:
         distance = self._sampling.distances[index]
         if distance == 1:
             return c.bits
-        even, ends = c.bits[::distance].copy(), Extremes(c.kind)
+        even, extremes = c.bits[::distance].copy(), list[int]()
+        pieces: Iterator[Array] = map(c.bits.__getitem__, slices(c.bits.size, PIECE))
+        if loses:
+            pieces = with_extremes(pieces, c.kind, extremes)
         if index in self._sampling.drawn:
-            pieces = (c.bits[part] for part in slices(c.bits.size, PIECE))
-            looked_at = map(ends.add, pieces) if loses else pieces
-            found = Drawn.of_parts(even, looked_at, c.bits.size, c.kind, distance)
+            found = Drawn.of_parts(even, pieces, c.bits.size, c.kind, distance)
             if found is not None:
                 self._drawn[c.name] = found
             past, known = self._before.drawn.get(c.name), self._before.even.get(c.name)
             if past is not None and known is not None and known.size == even.size:
                 self._again[c.name] = past.again(c.bits)
         elif loses:
-            for part in slices(c.bits.size, PIECE):
-                ends.add(c.bits[part])
+            deque(pieces, maxlen=0)
         if loses:
-            self._extremes[index] = ends.found()
+            self._extremes[index] = extremes
         return even
 
     def figures(
@@ -663,47 +665,36 @@ def _past(group: _MeasuredGroup, before: Samples) -> tuple[Array, Array | None]:
     return known, np.concatenate(bits) if known.any() else None
 
 
-class Extremes:
-    """Finds the extremes of an array that comes in pieces.
+def with_extremes(pieces: Iterable[Array], kind: ElementType, found: list[int]) -> Iterator[Array]:
+    """Yield the pieces of a floating point array; then put what they have into `found`.
 
-    The patterns of floating point numbers have the order of their magnitudes, and two passes over
-    integers are as fast as memory.
+    These are the patterns of the least and the greatest finite component, those of a NaN if there
+    is none, and how many are not finite. Patterns have the order of magnitudes, and two passes over
+    integers are as fast as memory. Those of negative numbers are above all others.
     """
-
-    def __init__(self, kind: ElementType) -> None:
-        self._sign = 1 << (8 * kind.size - 1)  # the pattern of a negative 0
-        self._infinite = self._sign - (1 << kind.mantissa)
-        self._ends: list[int] = []  # patterns; of a negative number, that of its magnitude below 0
-        self._bad = 0
-
-    def add(self, piece: Array) -> Array:
-        """Look at a piece, and return it."""
-        # Patterns of negative numbers are above all others, and rise as the numbers fall.
-        most = int(np.maximum.reduce(piece))
-        low, high = self._sign - most, most
-        if most < self._sign:
-            low = int(np.minimum.reduce(piece))
-        else:
-            high = int(np.maximum.reduce(piece.view(f"i{piece.itemsize}")))
-            high = high if high >= 0 else self._sign - int(np.minimum.reduce(piece))
-        if low > -self._infinite and high < self._infinite:
-            self._ends += (low, high)
-            return piece
-        finite = piece[(piece & piece.dtype.type(self._sign - 1)) < self._infinite]
-        self._bad += piece.size - finite.size
-        if finite.size:
-            self.add(finite)
-        return piece
-
-    def found(self) -> tuple[int, int, int]:
-        """Return the patterns of the least and the greatest finite component, and how many are not.
-
-        Both are those of a NaN if no component is finite.
-        """
-        if not self._ends:
-            return self._infinite + 1, self._infinite + 1, self._bad
-        low, high, sign = min(self._ends), max(self._ends), self._sign
-        return low if low >= 0 else sign - low, high if high >= 0 else sign - high, self._bad
+    sign = 1 << (8 * kind.size - 1)  # the pattern of a negative 0
+    infinite = sign - (1 << kind.mantissa)
+    ends: list[int] = []  # patterns; of a negative number, that of its magnitude below 0
+    bad = 0
+    for piece in pieces:
+        part = piece
+        while part.size:
+            most = int(np.maximum.reduce(part))
+            low, high = sign - most, most
+            if most < sign:
+                low = int(np.minimum.reduce(part))
+            else:
+                high = int(np.maximum.reduce(part.view(f"i{part.itemsize}")))
+                high = high if high >= 0 else sign - int(np.minimum.reduce(part))
+            if -infinite < low and high < infinite:
+                ends += (low, high)
+                break
+            finite = part[(part & part.dtype.type(sign - 1)) < infinite]
+            bad += part.size - finite.size
+            part = finite
+        yield piece
+    low, high = (min(ends), max(ends)) if ends else (infinite + 1, infinite + 1)
+    found += (low if low >= 0 else sign - low, high if high >= 0 else sign - high, bad)
 
 
 #: The least variance, over the mean of the squares, that the difference of two sums gives rightly.

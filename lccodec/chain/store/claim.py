@@ -28,6 +28,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -50,15 +51,15 @@ _FLAGS: Final = _READ_FLAGS | os.O_RDWR | os.O_CREAT
 _Identity: TypeAlias = tuple[int, int]
 
 
+@dataclass(eq=False)
 class Use:
     """One use of a claim: a save. It lasts until it ends, or until nobody has the object any more.
 
     So a save that is interrupted before it could end its use does not keep others away.
     """
 
-    def __init__(self) -> None:
-        self._process = os.getpid()
-        self._is_ended = False
+    _process: int = field(default_factory=os.getpid)
+    _is_ended: bool = False
 
     def end(self) -> None:
         """End it: what was taken is kept, and others of this process may use it."""

@@ -230,7 +230,7 @@ class Store(ABC):
         there, begun, exact = list(listed.checkpoints()), list(running), listed.exact_step()
         if exact is not None and exact not in there:
             is_newest = not there or exact > there[-1]
-            if not (is_newest and exact not in begun and step_index(step) == exact):
+            if not (is_newest and exact not in begun and step_index(step) == exact):  # or it is saved again
                 there = sorted([*there, exact])
         return check_next(step, [*there, *begun], self.path)
 

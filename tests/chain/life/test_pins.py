@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from lccodec import ArgumentError, Chain, ChainError, Keep, LccodecWarning, StorageError, validate
-from lccodec.chain.life.pins import pin, unpin
+from lccodec.chain.life.prune import pin, unpin
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.container.system import SYSTEM
 

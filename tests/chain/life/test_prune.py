@@ -23,8 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import ArgumentError, Chain, ChainError, Keep, LccodecWarning, StorageError, validate
-from lccodec.chain.life.pins import LINKS_NAME
-from lccodec.chain.life.prune import prune
+from lccodec.chain.life.prune import LINKS_NAME, prune
 from lccodec.chain.read.checkpoint import open_step
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.store import checkpoint_name

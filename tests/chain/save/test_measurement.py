@@ -19,11 +19,11 @@ from lccodec.chain.save.measurement import (
     NOTHING,
     PIECE,
     Drawn,
-    Extremes,
     Measurement,
     Samples,
     Sampling,
     _distance,
+    with_extremes,
 )
 from lccodec.chain.save.plan import candidates
 from lccodec.container.checkpoint import open_checkpoint
@@ -328,10 +328,10 @@ def test_equal_second_moments(value: float) -> None:
 )
 def test_as_numpy_finds_them(x: np.ndarray, piece: int) -> None:
     kind, bits = components(x)
-    ends = Extremes(kind)
-    for start in range(0, bits.size, piece):
-        ends.add(bits[start : start + piece])
-    *patterns, bad = ends.found()
+    found: list[int] = []
+    pieces = [bits[start : start + piece] for start in range(0, bits.size, piece)]
+    assert list(map(id, with_extremes(pieces, kind, found))) == list(map(id, pieces))
+    *patterns, bad = found
     low, high = work(np.array(patterns, kind.bits), kind).tolist()
     finite = x[np.isfinite(x)]
     assert bad == x.size - finite.size
