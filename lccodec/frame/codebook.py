@@ -39,8 +39,7 @@ from ..loops.representatives import add_sums, reconstruct, serves, settle
 from ..loops.search import true_places
 from ..loops.whole import write_sums
 from ..parallel import PIECE
-from ..quantizers.base import Exact, Partition, Quantizer, Settles, check_partition, known_symbols
-from ..quantizers.guarantee import spoiled
+from ..quantizers.base import Exact, Partition, Quantizer, Settles, check_partition, known_symbols, spoiled
 from ..quantizers.residual import Owner, Residual
 from .content import Content, array_sum, part_of
 from .header import FrameHeader

@@ -46,7 +46,7 @@ from ...exchange.rules import SEPARATORS
 from ...inspect.loss import Originals
 from ...policy.declared import ENTRY
 from ...policy.roles import Assignment
-from ..link import PACKED, open_linked
+from ..chains import PACKED, open_linked
 from ..tree import BYTE_TYPES, from_plain, to_plain
 from .formats import (
     HDF5,
