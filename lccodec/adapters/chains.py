@@ -220,9 +220,8 @@ class ChainOptions:
         The number of worker processes that code, as for `Chain`; by default this process does.
     newest
         What a chain keeps beside its history, as for `Chain`. With ``"exact"``, the default, a path
-        of the framework holds a whole file, which is exact and needs no chain
-        (a second name of the exact file). With ``"history"`` it is a link to a step of the chain, as that
-        was saved: up to the policy.
+        of the framework holds a whole file, which is exact and needs no chain. With ``"history"``
+        it is a link to a step of the chain, as that was saved: up to the policy.
     background
         Whether a save copies the state, returns, and lets workers do the rest, as
         `Chain.save_async` does. It waits for the one before. The failure of a save is raised by the
