@@ -63,7 +63,8 @@ from .formats import (
     number_files,
     recognize,
 )
-from .shards import SHARD_BYTES, is_index
+from .header import is_index
+from .shards import SHARD_BYTES
 from .structure import plain_names
 
 _ORBAX_PART: Final = "process-0.lcc.h5"
