@@ -51,12 +51,22 @@ def prune_named(
     """Remove the steps of a chain that no path and no record names, and that no kept step needs.
 
     The newest step of each chain and pinned steps stay, so that a save that is just being made
-    loses nothing. `directory` is the chain, or a directory of chains, one for each rank or process.
-    `places` are files, and directories with all that is below them: whatever may name a step must
-    be there. An ``ArgumentError`` or a ``DataError`` says that there is no chain, that nothing
-    names a step of one of them, or that a file is damaged, so that nobody knows what it names;
-    nothing is removed then. Other options are as for `lccodec.chain.life.prune.prune`, for each
-    chain in turn.
+    loses nothing.
+
+    Parameters
+    ----------
+    directory
+        The chain; or a directory of chains, one for each rank or process.
+    places
+        Files, and directories with all that is below them. Whatever may name a step must be there.
+    rewrite, dry_run, tell
+        As for `lccodec.chain.life.prune.prune`, for each chain in turn.
+
+    Raises
+    ------
+    ArgumentError, DataError
+        If there is no chain, nothing names a step of one of them, or a file is damaged, so that
+        nobody knows what it names. Nothing is removed then.
     """
     places = list(places)
     named, roots = named_steps(places), _whole_roots(places)
@@ -180,9 +190,29 @@ def protect_together(directory: Place, redundancy: Redundancy | str | int) -> Pr
     """Protect a chain; if it holds records of DCP, also the files of the ranks.
 
     The parity of the ranks' files is what `LCStorageWriter(parity=...)` makes behind the saves. A
-    directory that only has chains of ranks is protected, too. Names of the ranks' files in the
-    result are those seen from `directory`. `redundancy` and the errors are as for `Chain.protect`;
-    an ``ArgumentError`` is also for a store that is not a directory.
+    directory that only has chains of ranks is protected, too.
+
+    Parameters
+    ----------
+    directory
+        The chain, or the directory of the folders of the ranks.
+    redundancy
+        As for `Chain.protect`: how many files of a group may be lost, or a share such as ``"5%"``.
+
+    Returns
+    -------
+    Protection
+        What is protected, of the chain and of all ranks together. Names of the ranks' files are
+        those seen from `directory`.
+
+    Raises
+    ------
+    ChainError
+        If there is no checkpoint.
+    ArgumentError
+        For another redundancy, or a store that is not a directory.
+    StorageError
+        If the operating system refuses. What was protected before still is.
     """
     store, redundancy = as_directory(writable_store(directory), "parity"), parse_redundancy(redundancy)
     bases = _saves_to_write(store)
@@ -212,9 +242,27 @@ def repair_together(
 ) -> Repair:
     """Mend a chain; if it holds records of DCP, also the files of the ranks.
 
-    `mirrors` are those of the chain itself: the ranks' files are mended from parity and exact
-    files. Names of the ranks' files in the result are those seen from `directory`. With `dry_run`,
-    only what would be done is returned. `bounds` and the errors are as for `Chain.repair`.
+    Parameters
+    ----------
+    directory
+        As for `protect_together`.
+    dry_run
+        Return what would be done, and do nothing.
+    mirrors
+        Those of the chain itself. The ranks' files are mended from parity and exact files.
+    bounds
+        What a checkpoint may ask for, as for `Chain.repair`.
+
+    Returns
+    -------
+    Repair
+        What was mended and what is lost, of the chain and of all ranks together. Names of the
+        ranks' files are those seen from `directory`.
+
+    Raises
+    ------
+    ChainError, StorageError
+        As `Chain.repair`.
     """
     options: dict[str, Any] = {"dry_run": dry_run, "mirrors": mirrors, "bounds": bounds}
     outcome = repair(chain := writable_store(directory), **options)
