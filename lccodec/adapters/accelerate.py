@@ -35,8 +35,8 @@ try:
 except ImportError:
     raise DependencyError("needs accelerate: pip install 'lccodec[accelerate]'") from None
 
+from .chains import PACKED
 from .huggingface import pack_with, unpack
-from .link import PACKED
 
 __all__ = ["register"]
 

@@ -118,8 +118,7 @@ from ..policy.policy import Policy
 from ..policy.record import NewestMode
 from ..policy.roles import Assignment, assign_roles
 from . import torch as adapter
-from .chains import ChainOptions
-from .link import chain_step, open_named
+from .chains import ChainOptions, chain_step, open_named
 from .rank_parity import ParityOfRanks, Save, checked_group, written_by
 from .ranks import prune_together
 from .torch.states import has_wrappers

@@ -29,9 +29,8 @@ from ..container.tree import leaf_name
 from ..errors import FormatError, warn
 from ..policy.roles import Assignment
 from . import torch as adapter
-from .chains import LinkSaver
+from .chains import PACKED, LinkSaver, open_linked, save_linked
 from .files.disk import replacing
-from .link import PACKED, open_linked, save_linked
 from .matching import unwrapped
 from .torch.archive import load_archive
 from .torch.states import module_roles

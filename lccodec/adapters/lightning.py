@@ -14,7 +14,7 @@
 `Trainer.fit(ckpt_path=...)` resumes from such a file. A checkpoint may hold what a `state_dict`
 holds: tensors and plain values (:mod:`lccodec.adapters.tree`) in dicts and lists, but no
 objects. With `LCCheck` among the callbacks of the trainer, a checkpoint that holds more is refused
-before the first step. Each checkpoint is a whole file (`lccodec.adapters.link`), exact also where
+before the first step. Each checkpoint is a whole file (`lccodec.adapters.chains`), exact also where
 the chain is lossy: it may be copied, uploaded and deleted as any other. With a chain it is a step
 of the chain too, which is the trainer's ``global_step``; a trainer that goes back takes the chain
 back. ``Module.load_from_checkpoint`` ignores plugins: use what `load_checkpoint` returns. Needs the
@@ -37,8 +37,7 @@ from ..container.folder import make_directory
 from ..container.system import StrPath, checked_path, storage_errors
 from ..errors import ArgumentError, DependencyError
 from ..policy.policy import Policy
-from .chains import ChainOptions, LinkSaver, OtherOptions
-from .link import open_linked
+from .chains import ChainOptions, LinkSaver, OtherOptions, open_linked
 
 try:
     import torch

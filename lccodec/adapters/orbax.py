@@ -17,7 +17,7 @@ Each process writes its own file; Orbax makes the step visible when all have fin
 the tree, and encodes and writes it in the background. Each step stands alone, so Orbax can delete
 any step. For deltas, give the manager ``item_handlers=LCCheckpointHandler(chain=...)``. Then the
 states lie in the chain, where Orbax deletes nothing, and each step holds links to it
-(`lccodec.adapters.link`).
+(`lccodec.adapters.chains`).
 
 With ``background=True``, worker processes encode and write, in place of a thread of this process,
 and the copy of the tree lies in memory that they read. Orbax makes a step visible when the workers
@@ -69,9 +69,8 @@ from ..errors import (
 )
 from ..policy.policy import Policy
 from ..policy.roles import Assignment, assign_roles
-from .chains import ChainOptions, LinkSaver, OtherOptions
+from .chains import ChainOptions, LinkSaver, OtherOptions, open_linked
 from .files.formats import number_files
-from .link import open_linked
 from .matching import check_same
 from .tree import listed, make_up, nested
 

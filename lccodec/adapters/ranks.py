@@ -1,7 +1,7 @@
 """Chains whose steps other files name: thinned out, protected, checked and mended with these.
 
 Frameworks delete what names a checkpoint: Lightning, Orbax and transformers a whole file or a link
-(:mod:`lccodec.adapters.link`), users of DCP a directory with a record. The chain keeps its steps.
+(:mod:`lccodec.adapters.chains`), users of DCP a directory with a record. The chain keeps its steps.
 `prune_named` removes the steps that nothing names any more, of all ranks and processes.
 
 A directory has records of DCP, and the chains of the ranks lie in it, or in another that the
@@ -33,7 +33,7 @@ from ..chain.store.store import Store
 from ..container.checkpoint import open_checkpoint
 from ..container.system import Address, Place, checked_path, storage_errors
 from ..errors import ArgumentError, ChainError, DataError, FormatError, LccodecError, StorageError, warn
-from .link import open_named, read_link
+from .chains import open_named, read_link
 
 _DCP_RULE: Final = "dcp"
 
@@ -180,8 +180,6 @@ def parts_of(path: Path) -> tuple[Path, dict[str, str]]:
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(_DCP_RULE, str(path), "not the record of a distributed checkpoint") from error
 
-
-__all__ = ["check_together", "protect_together", "repair_together", "repairable"]
 
 _Saves = list[Mapping[str, str]]  # of each save, the files of the ranks and their roots
 

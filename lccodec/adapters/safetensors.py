@@ -25,15 +25,8 @@ from ..element_table import ELEMENT_TYPES
 from ..element_types import Array, components, from_components, little_endian, read_numbers, stored_bytes
 from ..errors import ArgumentError, DependencyError, FormatError, StorageError
 from .files.disk import replacing
-from .files.shards import (
-    DTYPE_NAMES,
-    FLOAT8_NAMES,
-    SHARD_BYTES,
-    is_index,
-    load_shards,
-    read_index,
-    save_shards,
-)
+from .files.header import DTYPE_NAMES, FLOAT8_NAMES, is_index
+from .files.shards import SHARD_BYTES, load_shards, read_index, save_shards
 from .files.structure import STATE, named_leaves, plain_names, rebuild, with_structure
 from .seals import read_sealed, sealed_file
 from .tree import names_by_type, read_types, with_types

@@ -58,7 +58,7 @@ from ..errors import (
 )
 from ..parallel import ordered, thread_count
 from .files.disk import read_bounded, regular_file, replacing
-from .files.shards import LENGTH_BYTES, header_of, is_index
+from .files.header import LENGTH_BYTES, header_of, is_index
 
 __all__ = ["Sealed", "check", "is_sealed", "seal"]
 

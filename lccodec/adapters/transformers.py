@@ -43,8 +43,8 @@ try:
 except ImportError:
     raise DependencyError("needs transformers: pip install 'lccodec[transformers]'") from None
 
+from .chains import PACKED
 from .huggingface import pack_with, unpack
-from .link import PACKED
 
 __all__ = ["LCCallback", "unpacked"]
 

@@ -12,7 +12,8 @@ from typing import Any, Final
 import click
 
 from ..adapters.files.formats import Kind, check_suffix, is_checkpoint, recognize
-from ..adapters.files.shards import SHARD_BYTES, is_index, read_index
+from ..adapters.files.header import is_index
+from ..adapters.files.shards import SHARD_BYTES, read_index
 from ..adapters.files.states import Exchange, load_file, open_whole, save_file
 from ..adapters.files.states import convert as convert_state
 from ..chain.caller import UNBOUNDED, Bounds

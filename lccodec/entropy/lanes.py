@@ -190,10 +190,7 @@ def canonical_codes(lengths: Array) -> Array:
 def read_lengths(cursor: Cursor) -> Array:
     """Return a table of code lengths (uint8), up to the last symbol that has a code.
 
-    Raises
-    ------
-    FormatError
-        If the code is not complete (LCC-HUF-02) or the table is not canonical (LCC-HUF-04).
+    The code must be complete (LCC-HUF-02), and the table canonical (LCC-HUF-04).
     """
     last = cursor.integer("B", "last symbol")
     stored = cursor.take(packed_size(last + 1, 4), "code lengths")
@@ -208,26 +205,14 @@ def read_lengths(cursor: Cursor) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class LaneRun:
-    """A Huffman run of `count` symbols as it is stored.
-
-    Parameters
-    ----------
-    lengths
-        Code lengths of the symbols, uint8.
-    lanes
-        The bytes of all lanes, uint8.
-    starts, ends
-        Where each lane begins, in bits, and ends, in bytes: int64.
-    where
-        What errors call the place of the run.
-    """
+    """A Huffman run of `count` symbols as it is stored."""
 
     count: int
-    lengths: Array
-    lanes: Array
-    starts: Array
-    ends: Array
-    where: str
+    lengths: Array  # of the codes of the symbols, uint8
+    lanes: Array  # the bytes of all lanes, uint8
+    starts: Array  # of each lane, in bits, int64
+    ends: Array  # of each lane, in bytes, int64
+    where: str  # what errors call the place of the run
 
     def check_ends(self, position: Array) -> None:
         """Raise ``FormatError`` unless the lanes end where they should; `position` is in bits.
@@ -243,10 +228,7 @@ class LaneRun:
 def read_run(cursor: Cursor, count: int) -> LaneRun:
     """Return a Huffman run of `count` symbols, at least 1; its codes are not looked at.
 
-    Raises
-    ------
-    DataError
-        If the run breaks a rule of SPEC 7.2 or 7.3.
+    A ``DataError`` says that it breaks a rule of SPEC 7.2 or 7.3.
     """
     lengths = read_lengths(cursor)
     lanes = cursor.integer("H", "lane count")
@@ -292,12 +274,7 @@ _LENGTH_BITS: Final = 6  # low bits of an entry of joined codes, which hold thei
 def encode(data: Array, counts: Array, lengths: Array) -> list[bytes | memoryview]:
     """Return the parts of a Huffman run: the table, the lane directory and the lanes.
 
-    Parameters
-    ----------
-    data
-        1-D contiguous uint8, not empty.
-    counts, lengths
-        Occurrences and code lengths of the 256 symbols. Every symbol of `data` has a length.
+    `data` is 1-D contiguous uint8, not empty. `counts` and `lengths` are those of the 256 symbols.
     """
     bits = int(counts @ lengths)
     lanes = min(max(bits // LANE_BITS, data.size // LANE_SYMBOLS, 1), MAX_LANES)
@@ -467,13 +444,7 @@ write_lanes = kernel(_write_lanes, _write_lanes_loop, "in u1, in u8, in u8, i8, 
 
 
 def decode(run: LaneRun) -> Array:
-    """Return the symbols of a Huffman run as uint8.
-
-    Raises
-    ------
-    FormatError
-        If its lanes do not end where they should (LCC-LAN-04).
-    """
+    """Return the symbols of a Huffman run as uint8; its lanes must end as LCC-LAN-04 says."""
     read = _bit_by_bit if int(run.lengths.max()) == 1 else read_lanes
     symbols, position = read(run.lanes, run.starts, run.lengths, run.count)
     run.check_ends(position)

@@ -187,12 +187,7 @@ def _step(runs: Sequence[LaneRun]) -> tuple[list[Array], Array]:
 class _RunTables:
     """What the next bits of a lane start with, by the code of its run; tables lie end to end.
 
-    Parameters
-    ----------
-    codes
-        The code lengths of each run.
-    sizes
-        How many lanes each run has.
+    `codes` are the code lengths of each run, and `sizes` how many lanes each has.
     """
 
     def __init__(self, codes: Sequence[Array], sizes: Sequence[int]) -> None:
@@ -232,12 +227,8 @@ class _RunTables:
 def read_stream(cursor: Cursor, count: int, depth: int = 1) -> Form:
     """Return the `count` symbols of a stream, in the form they are stored in.
 
-    `depth` is how deep the stream lies inside others, 1 for the outermost.
-
-    Raises
-    ------
-    DataError
-        If the stream breaks a rule of SPEC 7.
+    `depth` is how deep the stream lies inside others, 1 for the outermost. A ``DataError`` says
+    that it breaks a rule of SPEC 7.
     """
     return finish(reading(cursor, count, depth))
 
@@ -313,30 +304,17 @@ class _Gaps:
     """A sparse stream whose Huffman runs are not decoded yet, also those of sparse ones in it.
 
     So all of them go side by side. What is read behind a run may have an error. It is kept, because
-    the error of the run goes first.
-
-    Parameters
-    ----------
-    count, stored
-        Symbols of the stream, and how many of them are stored.
-    low
-        Low bits of each gap.
-    high, lows, values
-        The parts of the gaps, and the symbols behind them; or an error, after which none is read.
-    size
-        Bytes of the stream.
-    where
-        What errors call its place.
+    the error of the run goes first, and nothing is read behind it.
     """
 
-    count: int
-    stored: int
-    low: int
+    count: int  # symbols of the stream
+    stored: int  # how many of them are
+    low: int  # low bits of each gap
     high: _Opened
     lows: Array | DataError
-    values: _Opened
-    size: int
-    where: str
+    values: _Opened  # the symbols behind the gaps
+    size: int  # bytes of the stream
+    where: str  # what errors call its place
 
     def close(self, decoded: Iterator[Symbols]) -> Sparse | Array:
         """Return the symbols, or raise the first error; those of runs come next in `decoded`."""

@@ -13,8 +13,7 @@ from typing import Any, ClassVar, Final
 from ..element_table import ElementType
 from ..element_types import Array, from_components
 from ..errors import ArgumentError
-from ..quantizers.base import Partition, Quantizer
-from ..quantizers.guarantee import Guarantee
+from ..quantizers.base import Guarantee, Partition, Quantizer
 from ..quantizers.lossless import Lossless
 from ..quantizers.registry import register
 from ..quantizers.residual import Residual

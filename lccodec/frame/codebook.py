@@ -39,8 +39,7 @@ from ..loops.representatives import add_sums, reconstruct, serves, settle
 from ..loops.search import true_places
 from ..loops.whole import write_sums
 from ..parallel import PIECE
-from ..quantizers.base import Exact, Partition, Quantizer, Settles, check_partition, known_symbols
-from ..quantizers.guarantee import spoiled
+from ..quantizers.base import Exact, Partition, Quantizer, Settles, check_partition, known_symbols, spoiled
 from ..quantizers.residual import Owner, Residual
 from .content import Content, array_sum, part_of
 from .header import FrameHeader
@@ -52,16 +51,10 @@ SPARSE_RATIO: Final = 16
 class Codebook:
     """The representatives of the symbols 1, 2, ... of each array of a frame, in a table.
 
-    Parameters
-    ----------
-    counts
-        Number of representatives of each array, int64 of shape ``(arrays,)``.
-    representatives
-        Components (bit patterns) of the representatives of all arrays, one array after the other.
-    sizes
-        Number of components of each array, int64. If there are several arrays, no size is 0.
-    relative, ordered
-        Whether representatives are added to a reference, and to its order-preserving integers.
+    `counts` has how many each array has (int64), `representatives` the components of all, one array
+    after the other, and `sizes` the components of each array: of several arrays, none is empty.
+    They are added to a reference if the frame is `relative`, to its order-preserving integers if
+    `ordered`.
     """
 
     def __init__(
@@ -130,14 +123,9 @@ def write_block(
 ) -> list[Piece]:
     """Return the pieces of a block of `count` components: symbols, then any escapes (SPEC 6.3).
 
-    Parameters
-    ----------
-    symbols
-        All symbols, or those that are not 0: uint8, or uint16 for a wide codebook.
-    escapes, exact
-        Places (rising) and components of the elements that are stored exactly, with symbol 0.
-    columns
-        Number of components in a row of the matrix; 0 if the array is not coded as one.
+    The symbols, or those that are not 0, are uint8, or uint16 for a wide codebook. `escapes` are
+    the places (rising) of what is stored exactly, with symbol 0, and `exact` these components.
+    `columns` is the length of a row of the matrix; 0 if the array is not coded as one.
     """
     values = symbols.values if isinstance(symbols, Sparse) else symbols
     if values.dtype == np.uint8:
@@ -236,24 +224,13 @@ _WHOLE_SHARE: Final = 1 / 4  # of symbols that are not 0, from which on passes o
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A batch, and the partition that a quantizer chose for it.
-
-    Parameters
-    ----------
-    residual, partition
-        The differences of the batch, and its partition.
-    first, array
-        Place of the batch's first component in the frame, and number of its first array.
-    unsigned
-        Whether each array has no negative number, bool of shape ``(arrays,)``; ``None`` if every
-        array has one.
-    """
+    """A batch, and the partition that a quantizer chose for it."""
 
     residual: Residual
     partition: Partition
-    first: int
-    array: int
-    unsigned: Array | None
+    first: int  # place of its first component in the frame
+    array: int  # number of its first array
+    unsigned: Array | None  # whether each array has no negative number; None if every array has one
 
 
 def fit_batches(content: Content, header: FrameHeader, quantizer: Quantizer) -> list[Fitted]:
@@ -373,13 +350,10 @@ class SymbolCoder:
     ) -> tuple[Array | None, Array, Array, Array]:
         """Quantize one piece; as a whole if it is given what does that, and memory for all symbols.
 
-        Returns
-        -------
-        tuple of ndarray
-            Places and symbols of the components outside the dead zone, or ``None`` and all symbols;
-            the decoded piece; and the places of the components that are stored exactly. These have
-            symbol 0. Their exact values are in the decoded piece, so that each component is read
-            once.
+        Returns places and symbols of the components outside the dead zone, or ``None`` and all
+        symbols; the decoded piece; and the places of the components that are stored exactly. These
+        have symbol 0. Their exact values are in the decoded piece, so that each component is read
+        once.
         """
         residual, partition, kind = batch.residual, batch.partition, self._book.kind
         part = slice(start, start + count)

@@ -104,12 +104,7 @@ def array_sum(bits: Array, first: int = 0) -> int:
 def sum_change(new: Array, old: Array, words: Array) -> int:
     """Return what :func:`array_sum` changes by if some words of an array change.
 
-    Parameters
-    ----------
-    new, old
-        The components of these words.
-    words
-        The index of each word, int64.
+    `new` and `old` are the components of these words, and `words` the index of each (int64).
     """
     change = stored_view(new).view("<u8") - stored_view(old).view("<u8")
     change *= 2 * words.astype(np.uint64) + np.uint64(1)
@@ -119,12 +114,7 @@ def sum_change(new: Array, old: Array, words: Array) -> int:
 def sum_change_of(new: Array, old: Array, places: Array, first: int = 0) -> int:
     """Return what :func:`array_sum` changes by if some components of an array change.
 
-    Parameters
-    ----------
-    new, old
-        These components.
-    places
-        Where they are, int64, counted from the first component of word `first`.
+    `places` (int64) are counted from the first component of word `first`.
     """
     bits = 8 * new.itemsize
     # Component k of word i counts (2 i + 1) << (k * bits). A word has 64 / bits of them.

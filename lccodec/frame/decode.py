@@ -113,13 +113,8 @@ def decode_rows(frame: memoryview, first: int, last: int) -> Array:
     """Return rows `first` to `last - 1` of the array that a frame holds, without the other blocks.
 
     The frame has no reference. Its CRC-32 is checked, and its array sum if all blocks are needed.
-
-    Raises
-    ------
-    ArgumentError
-        If the frame needs a reference or is a run, or the array does not have these rows.
-    DataError
-        As :func:`decode`.
+    An ``ArgumentError`` says that it needs a reference or is a run, or the array does not have
+    these rows; a ``DataError`` is as for :func:`decode`.
     """
     header = parse_header(frame, behind=TAIL.size)
     shape = header.shapes[0]
@@ -168,33 +163,16 @@ def decode_range(
 ) -> Array:
     """Decode some blocks of a frame. Others can be decoded elsewhere, as by another process.
 
-    The array sum is not checked: `check_array_sum` does that for the sums of all parts together.
+    The array sum is not checked: `check_array_sum` does that for the sums of all parts together. An
+    ``ArgumentError`` says that `part` is not whole blocks, or that a reference or `out` has another
+    size. Rules about the end of a frame are checked with the last block.
 
-    Parameters
-    ----------
-    frame
-        Bytes of the frame. Of other blocks only the sizes are read.
-    part
-        The components of the blocks, as :func:`lccodec.frame.header.whole_blocks` returns them.
-    reference, out
-        Components of the part. `out` may be `reference`; by default it is new memory.
-    check_crc
-        Whether to read the whole frame, and check its CRC-32. It must be checked once.
-    begin
-        The first component of the part's first block, and where that begins in the frame. By
-        default it is found by the sizes of those before.
-
-    Returns
-    -------
-    ndarray
-        The components, which are `out` if that is given.
-
-    Raises
-    ------
-    ArgumentError
-        If `part` is not whole blocks, or `reference` or `out` have another size.
-    DataError
-        If the bytes break a rule. Rules about the end of a frame are checked with the last block.
+    Parameters ---------- part The components of the blocks, as
+    :func:`lccodec.frame.header.whole_blocks` returns them. Of other blocks only the sizes are read.
+    reference, out Components of the part. `out`, which is returned, may be `reference`; by default
+    it is new memory. check_crc Whether to read the whole frame, and check its CRC-32. It must be
+    checked once. begin The first component of the part's first block, and where that begins in the
+    frame. By default it is found by the sizes of those before.
     """
     header = checked_header(frame, check_crc)
     valid = 0 <= part.start <= part.stop <= header.components
@@ -321,21 +299,11 @@ _BLOCKS_AT_A_TIME: Final = 16  # read side by side: their bytes and codes are in
 
 @dataclass(frozen=True, eq=False)
 class Changed:
-    """The components that differ from those of the reference.
+    """The components that differ from those of the reference."""
 
-    Parameters
-    ----------
-    places
-        Where they are: int64, rising.
-    bits
-        The new components.
-    total
-        The array sum of the new array.
-    """
-
-    places: Array
-    bits: Array
-    total: int
+    places: Array  # where they are, int64, rising
+    bits: Array  # the new components
+    total: int  # the array sum of the new array
 
 
 def may_tell(header: FrameHeader) -> bool:
@@ -358,21 +326,10 @@ def changed(
 ) -> Reading[Changed | None]:
     """Read what a frame changes; ``None`` if that is much, so that it takes less time to decode it.
 
-    Parameters
-    ----------
-    frame
-        Bytes of a frame that may tell.
-    reference
-        Components of its reference.
-    total
-        Their array sum.
-    empty
-        Returns memory for so many components of a type: for the places, and for the new components.
-
-    Raises
-    ------
-    DataError
-        If the bytes break a rule, or the new array has another sum than the frame says.
+    The frame is one that `may_tell`. `total` is the array sum of the reference, given as
+    components. `empty` returns memory for so many components of a type: for the places, and for the
+    new components. A ``DataError`` says that the bytes break a rule, or that the new array has
+    another sum than the frame says.
     """
     header = checked_header(frame)
     cursor = Cursor(frame, "frame", header.size, len(frame) - TAIL.size)

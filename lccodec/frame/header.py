@@ -307,10 +307,7 @@ def _rows_of_a_block(shape: Shape, log2: int) -> tuple[int, int]:
 def head_size(frame: Stored, header: FrameHeader) -> int:
     """Return the bytes before the first block: of the header, and of the codebook.
 
-    Raises
-    ------
-    TruncatedError
-        If the bytes end before that.
+    A ``TruncatedError`` says that the bytes end before that.
     """
     if header.method != METHOD_CODEBOOK:
         return header.size
@@ -323,10 +320,7 @@ def head_size(frame: Stored, header: FrameHeader) -> int:
 def block_starts(piece: Stored, header: FrameHeader, blocks: int, *, last: bool) -> Sequence[int]:
     """Return where each block of a piece begins; the last piece has the end of the frame too.
 
-    Raises
-    ------
-    FormatError
-        If the piece is not so many whole blocks (LCC-PCS-03).
+    A piece must be so many whole blocks (LCC-PCS-03).
     """
     if header.method == METHOD_RAW:
         length = header.kind.size << RAW_BLOCK_LOG2
@@ -363,12 +357,8 @@ def _is_cut(header: FrameHeader) -> bool:
 class Cutter:
     """Tells where a frame is cut while its bytes go by.
 
-    Parameters
-    ----------
-    take
-        Called with bytes of the open piece, in order.
-    close
-        Called at the end of every piece but the last, with the number of its blocks.
+    `take` is called with bytes of the open piece, in order; `close` at the end of every piece but
+    the last, with the number of its blocks.
     """
 
     def __init__(self, take: Callable[[memoryview], object], close: Callable[[int], object]) -> None:

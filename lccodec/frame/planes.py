@@ -52,14 +52,8 @@ def write_block(
 
     They are the streams of each byte of the codes, lowest byte first. `bits` may change meanwhile:
     all that is stored of a component is computed from one reading of it. These components are
-    written into `out`, which may be `reference`.
-
-    Parameters
-    ----------
-    bits, reference, out
-        Components of the block.
-    first
-        Index of the block's first word in the array sum.
+    written into `out`, which may be `reference`. `first` is the block's first word in the array
+    sum.
     """
     planes = _Planes(bits.size, kind, first)
     small = None if reference is None else find_small(bits, reference)
@@ -110,20 +104,11 @@ def _part_length(size: int, kind: ElementType) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _Changes:
-    """The words of eight bytes in which components differ from their reference.
+    """The words of eight bytes in which components differ from their reference."""
 
-    Parameters
-    ----------
-    places
-        Where the words are, int64, rising.
-    new, old
-        The words, and those of the reference, uint64. The last word of an array is filled up with
-        zeros.
-    """
-
-    places: Array
-    new: Array
-    old: Array
+    places: Array  # where the words are, int64, rising
+    new: Array  # uint64; the last word of an array is filled up with zeros
+    old: Array  # those of the reference
 
     def apply(self, target: Array) -> None:
         """Write the words into a copy of the reference, or into itself; it has components."""
@@ -190,17 +175,8 @@ def _whole_words(bits: Array) -> Array:
 class _Planes:
     """The codes of a block: those that are not 0 with their places; or whole planes, if many.
 
-    Parameters
-    ----------
-    size
-        Components of the block.
-    first
-        Index of the block's first word in the array sum.
-
-    Attributes
-    ----------
-    total
-        The block's part of the array sum. What changes add to it is there after `runs`.
+    `first` is the block's first word in the array sum. `total` is the block's part of that sum;
+    what changes add to it is there after `runs`.
     """
 
     def __init__(self, size: int, kind: ElementType, first: int) -> None:
@@ -307,16 +283,10 @@ def _reading(cursor: Cursor, reference: Array | None, kind: ElementType, size: i
 
 @dataclass(frozen=True, eq=False)
 class Codes:
-    """The codes of a block that are not 0.
+    """The codes of a block that are not 0."""
 
-    Parameters
-    ----------
-    places, codes
-        Where they are in the block (int64, rising), and the zigzag codes.
-    """
-
-    places: Array
-    codes: Array
+    places: Array  # where they are in the block, int64, rising
+    codes: Array  # zigzag
     kind: ElementType
 
     def decode(self, reference: Array | None, out: Array) -> Iterator[tuple[slice, Array]]:

@@ -3,7 +3,7 @@
 A history is coded again between its ends, and as a whole by `compact`. What is known then of an
 array is what it decodes to, and what that may have lost. So a second loss gets what the guarantee
 leaves: nothing of a bound that is used up, and steps of its own where steps of the logarithm add
-up. What a guarantee says is the business of :mod:`lccodec.quantizers.guarantee`.
+up. What a guarantee says is the business of :mod:`lccodec.quantizers.base`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from typing import Final
 import numpy as np
 
 from ..errors import ArgumentError
-from ..quantizers.base import Exact, Quantizer, guarantee_of
+from ..quantizers.base import Exact, Guarantee, Quantizer, guarantee_of
 from ..quantizers.grid import DEAD_ZONE
-from ..quantizers.guarantee import Guarantee
 from ..quantizers.logarithmic import LogSteps
 from ..quantizers.lossless import Lossless
 from ..quantizers.residual import Residual, Zone

@@ -24,8 +24,7 @@ import numpy as np
 
 from ..element_table import ElementType
 from ..element_types import Array, unwork, work
-from ..quantizers.base import Partition, Quantizer, guarantee_of
-from ..quantizers.guarantee import Guarantee
+from ..quantizers.base import Guarantee, Partition, Quantizer, guarantee_of
 from ..quantizers.lossless import Lossless
 from ..quantizers.residual import Residual
 from .again import AsReference

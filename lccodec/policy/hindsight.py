@@ -37,9 +37,8 @@ import numpy as np
 
 from ..element_types import Array, has_negative, octaves, subtract, work, zero
 from ..parallel import slices
-from ..quantizers.base import Quantizer, guarantee_of
+from ..quantizers.base import Quantizer, guarantee_of, spoiled
 from ..quantizers.grid import DEAD_ZONE
-from ..quantizers.guarantee import spoiled
 from ..quantizers.logarithmic import LogSteps
 from ..quantizers.uniform import UniformDeadzone
 from .again import AsReference, between_quantizer, promised

@@ -20,18 +20,10 @@ from .roles import ROLES, Role
 
 @dataclass(slots=True)  # as of `Candidate`
 class Past:
-    """A sample of an array as it was at the save before, before anything was lost.
+    """A sample of an array as it was at the save before, before anything was lost."""
 
-    Parameters
-    ----------
-    distance
-        Between two sampled components; 1 if all are sampled.
-    bits
-        The sampled components.
-    """
-
-    distance: int
-    bits: Array
+    distance: int  # between two sampled components; 1 if all are sampled
+    bits: Array  # the sampled components
 
     def of(self, bits: Array) -> Array:
         """Return a copy of the same components of an array of the same size."""
@@ -40,24 +32,12 @@ class Past:
 
 @dataclass(frozen=True)
 class Declaration:
-    """What a file declares of one array.
+    """What a file declares of one array."""
 
-    Parameters
-    ----------
-    why
-        The declaration, in a few words.
-    exact
-        Whether it is a coordinate, or belongs to one.
-    fills
-        Finite values that stand for nothing.
-    minimum, maximum
-        Limits of its other values.
-    """
-
-    why: str
-    exact: bool = False
-    fills: tuple[float, ...] = ()
-    minimum: float | None = None
+    why: str  # the declaration, in a few words
+    exact: bool = False  # whether it is a coordinate, or belongs to one
+    fills: tuple[float, ...] = ()  # finite values that stand for nothing
+    minimum: float | None = None  # limits of its other values
     maximum: float | None = None
 
 

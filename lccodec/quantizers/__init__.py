@@ -5,9 +5,8 @@ say what a quantizer of your own needs. This folder imports `entropy` and the mo
 folder.
 """
 
-from .base import Partition, Quantizer
+from .base import Guarantee, Partition, Quantizer
 from .clusters import Centres
-from .guarantee import Guarantee
 from .registry import QUANTIZERS, register
 from .residual import Residual, Zone
 

@@ -43,34 +43,17 @@ _USUAL_SHARE: Final = 0.95  # of them that are at most of that magnitude
 
 @dataclass(frozen=True)
 class FieldPlan:
-    """What must hold for every element of a field, and for all together.
+    """What must hold for every element of a field, and for all together."""
 
-    Parameters
-    ----------
-    bound
-        ``|decoded - original|`` of every element after rounding.
-    step
-        Twice the error that is allowed before rounding.
-    lower, upper
-        Limits of decoded values; the original has no finite number beyond them.
-    fills
-        Values that are stored exactly.
-    keeps_sum
-        Whether the mean error is taken back.
-    on_lattice
-        Whether decoded values are multiples of the step, a power of two.
-    span
-        The least and the largest of all numbers, if all are finite.
-    """
-
-    bound: float
-    step: float
+    bound: float  # of ``|decoded - original|`` of every element after rounding
+    step: float  # twice the error that is allowed before rounding
+    # Limits of decoded values; the original has no finite number beyond them.
     lower: float = -math.inf
     upper: float = math.inf
-    fills: tuple[float, ...] = ()
-    keeps_sum: bool = False
-    on_lattice: bool = False
-    span: tuple[float, float] | None = None
+    fills: tuple[float, ...] = ()  # values that are stored exactly
+    keeps_sum: bool = False  # whether the mean error is taken back
+    on_lattice: bool = False  # whether decoded values are multiples of the step, a power of two
+    span: tuple[float, float] | None = None  # the least and the largest number, if all are finite
 
 
 @dataclass(frozen=True)

@@ -66,12 +66,8 @@ def gain(inside: Array, along: Array) -> Array:
     are larger by this factor, the decoded moment reaches as far as the original, along the
     original. Squared errors are larger, but the run that goes on feels the lost step first.
 
-    Parameters
-    ----------
-    inside
-        Sum of the squares of each array's elements in the zone.
-    along
-        Sum of the products of the elements outside and the means of their bins.
+    `inside` is the sum of the squares of each array's elements in the zone, `along` that of the
+    products of the elements outside and the means of their bins.
     """
     wanted = 1 + np.divide(inside, along, out=np.zeros(inside.shape), where=along > 0)
     rounded: Array = np.round(np.minimum(wanted, MAX_GAIN) * _GAIN_STEPS) / _GAIN_STEPS
@@ -88,25 +84,16 @@ def representatives(
     kind: ElementType | None,
     dead_zone: float = DEAD_ZONE,
 ) -> Array:
-    """Return the representatives of bins, float64: their means, moved by the lead.
+    """Return the representatives of bins, float64: their means, moved by the lead (`ahead`).
 
     Under a bound they are numbers of the element type that have the bound for the whole bin. An
     element may be coded again and again, each time in the company of others. As long as it stays in
     its bin, it has the bound for what it was at first. If a bin has no such number, its only
     representative is the one next to its middle.
 
-    Parameters
-    ----------
-    codes, steps, ahead
-        Symbol of each bin, its step and its lead; all lengths are in the same units.
-    sums, counts
-        Sum and number of the differences in each bin.
-    max_error
-        Largest distance from the representative to an edge of the bin; ``None`` for no bound.
-    kind
-        The element type of what is coded, if bins are of its numbers.
-    dead_zone
-        Half the width of the dead zone, in steps.
+    `max_error` is the largest distance from the representative to an edge of the bin, in the units
+    of all lengths here. `kind` is given if bins are of numbers of an element type. Half the dead
+    zone is `dead_zone`, in steps.
     """
     index = (codes >> 1) ^ -(codes & 1)  # bin number with its sign
     sign, number = np.sign(index), np.abs(index)
@@ -160,30 +147,13 @@ def fit_grid(
     gains: bool = False,
     dead_zone: float = DEAD_ZONE,
 ) -> Grid | None:
-    """Fit uniform bins with a dead zone to each array of a batch.
+    """Fit uniform bins with a dead zone to each array of a batch; ``None`` to store all exactly.
 
-    Parameters
-    ----------
-    steps
-        Step of each array, float64. An array is stored exactly if its step is too small or
-        infinite.
-    max_error
-        As in `Partition`.
-    beyond
-        As in `Zone`.
-    leads
-        Whether representatives lie beyond the means, so that a chain of deltas does not trail.
-    gains
-        Whether representatives are larger than the means, so that they also stand for the elements
-        in the zone (`gain`). Not together with `max_error`.
-    dead_zone
-        Half the width of the dead zone, in steps.
-
-    Returns
-    -------
-    Grid or None
-        The grid with its representatives; ``None`` if exact storage of all arrays is at least as
-        small.
+    All are stored exactly where that is at least as small, and each whose step (`steps`, float64)
+    is too small or infinite. `max_error` is as in `Partition`, `beyond` as in `Zone`. With `leads`,
+    representatives lie beyond the means, so that a chain of deltas does not trail. With `gains`,
+    and no `max_error`, they are larger, so that they also stand for the elements in the zone
+    (`gain`). Half the dead zone is `dead_zone`, in steps.
     """
     kind = batch.kind
     finest = float(np.finfo(np.promote_types(kind.work, np.float32)).tiny) * 4
@@ -217,26 +187,11 @@ def fit_grid(
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """The partition of a batch into uniform bins around a dead zone.
+    """The partition of a batch into uniform bins around a dead zone, as `Partition`."""
 
-    Parameters
-    ----------
-    steps
-        Width of the bins of each array, float64.
-    bins
-        Number of bins on either side of the zone for each array, int64. Bin j of sign s has the
-        symbol zigzag(s * j).
-    exact
-        Whether each array is stored exactly, bool.
-    representatives, zone, max_error
-        As in `Partition`.
-    dead_zone
-        Half the width of the dead zone, in steps.
-    """
-
-    steps: Array
-    bins: Array
-    exact: Array
+    steps: Array  # width of the bins of each array, float64
+    bins: Array  # on either side of each array's zone, int64; bin j of sign s has symbol zigzag(s * j)
+    exact: Array  # whether each array is stored exactly, bool
     representatives: Array
     zone: Zone
     max_error: float | None
@@ -347,16 +302,9 @@ def _worthwhile(held: Array, past: Array, bins: Array, sizes: Array) -> tuple[Ar
     """Return the best number of bins on either side, and the number of elements past them.
 
     A bin on both sides takes two representatives in the codebook. An element past the last bin is
-    stored exactly and takes about as much as one representative.
-
-    Parameters
-    ----------
-    held
-        Number of elements in each bin: array by array, in the order of the symbols.
-    past
-        Number of elements past all bins of each array.
-    bins, sizes
-        Number of bins on either side, and of elements, of each array.
+    stored exactly and takes about as much as one representative. `held` is the number of elements
+    in each bin, array by array in the order of the symbols, and `past` that past all bins of each
+    array.
     """
     if 2 * int(bins.max()) < _MIN_SAVED_REPRESENTATIVES[0]:
         return bins, past
@@ -389,12 +337,8 @@ def _worthwhile(held: Array, past: Array, bins: Array, sizes: Array) -> tuple[Ar
 def _too_large(held: Array, bins: Array, spared: Array, grid: Grid, batch: Residual) -> Array:
     """Return which arrays take more bytes with bins than exactly, by the entropy of their symbols.
 
-    Parameters
-    ----------
-    held
-        Number of elements in each bin of `grid`.
-    bins, spared
-        Number of bins kept on either side of each array, and of elements past them.
+    `held` is the number of elements in each bin of `grid`; `bins` is how many are kept on either
+    side of each array, and `spared` the number of elements past them.
     """
     owner = np.repeat(np.arange(batch.arrays), grid.counts)
     counts = np.where(grid.codes <= 2 * bins[owner], held, 0)

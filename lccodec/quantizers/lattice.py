@@ -117,16 +117,8 @@ def _pieces(
 ) -> Iterator[Array]:
     """Yield some rows of a pass, known and decoded ones, piece by piece.
 
-    Parameters
-    ----------
-    known
-        All known elements, contiguous.
-    rows
-        Which rows to predict; each follows its known one.
-    kind
-        The predictor, and what `CONSTANT` predicts.
-    out
-        Where the pieces are written, one after the other; otherwise each is an array of its own.
+    `known` are all known elements, contiguous; each of `rows` is predicted behind its known one, as
+    `kind` says. The pieces are written into `out`, one after the other, if it is given.
     """
     blocks, _, apart = step.rows
     known = known.reshape(blocks, step.knots, apart)
@@ -178,24 +170,13 @@ _MAX_REFINEMENT: Final = 2.0
 
 @dataclass(frozen=True, eq=False)
 class Coded:
-    """A block as it is stored.
-
-    Parameters
-    ----------
-    step, origin
-        As in `decode_block`.
-    refinements
-        The steps of each level in 256ths of `step`, 1 to 256.
-    predictors
-        The predictor of each pass.
-    numbers
-        The zigzag of the numbers of steps: of the first element, and of each level, in pass order.
-    """
+    """A block as it is stored; `step` and `origin` are as in `decode_block`."""
 
     step: float
     origin: float
-    refinements: list[int]
-    predictors: list[int] = field(default_factory=list)
+    refinements: list[int]  # the steps of each level in 256ths of `step`, 1 to 256
+    predictors: list[int] = field(default_factory=list)  # of each pass
+    # The zigzag of the numbers of steps: of the first element, and of each level, in pass order.
     numbers: list[Array] = field(default_factory=list)
 
 
@@ -207,20 +188,11 @@ def encode_block(
     *,
     refines: bool = True,
 ) -> Coded:
-    """Code a block of finite numbers.
+    """Code a block of finite numbers (float32 or float64).
 
-    Parameters
-    ----------
-    values
-        The block (float32 or float64). What is masked may have any finite value.
-    step
-        Twice the error that is allowed before rounding.
-    masked
-        Elements that are stored apart, bool: they take the predicted value.
-    use
-        Gets the block as decoded (float64), flat, piece by piece.
-    refines
-        Whether coarse levels may have finer steps.
+    `use` gets the block as decoded (float64), flat, piece by piece. `step` is twice the error that
+    is allowed before rounding. Elements that are `masked` are stored apart and take the predicted
+    value. With `refines`, coarse levels may have finer steps.
     """
     sample = values.reshape(-1)[:: max(values.size // _SAMPLE, 1)]
     if masked is not None:
@@ -278,14 +250,7 @@ def level_step(step: float, refinement: int) -> float:
 class _Writer:
     """Numbers of steps of a level: they become wider when one has no room.
 
-    Parameters
-    ----------
-    exact, hidden
-        The lattice of the level, and which of its elements take the predicted value, bool.
-    step
-        What a number counts.
-    size
-        How many numbers there are.
+    `exact` is the lattice of the level; elements that are `hidden` take the predicted value.
     """
 
     def __init__(self, exact: Array, hidden: Array | None, step: float, size: int) -> None:
@@ -396,10 +361,7 @@ def _is_sparse(values: Array, passes: Sequence[Sequence[Pass]], origin: float, s
 def decode_block(shape: Shape, coded: Coded) -> Iterator[Array]:
     """Yield a block (float64), flat, piece by piece (LCC-SMO-06).
 
-    Parameters
-    ----------
-    coded
-        `step` is the unit of the numbers, and `origin` what the constant predictor predicts.
+    The step of `coded` is the unit of its numbers, its origin what the constant predictor predicts.
     """
     first = int(coded.numbers[0][0])
     known = np.array([coded.origin + (first >> 1 ^ -(first & 1)) * coded.step])

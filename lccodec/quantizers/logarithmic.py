@@ -28,9 +28,8 @@ import numpy as np
 from ..arguments import number
 from ..element_table import ElementType
 from ..element_types import Array, work
-from .base import Partition, Quantizer, fit_each
+from .base import Guarantee, Partition, Quantizer, fit_each
 from .grid import DEAD_ZONE, Grid, fit_grid
-from .guarantee import Guarantee
 from .lossless import plane_bits
 from .residual import Owner, Residual, Zone, array_sums
 

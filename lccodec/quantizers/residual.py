@@ -46,14 +46,9 @@ Owner: TypeAlias = Array | int
 class Zone:
     """The dead zone of each array of a batch: differences inside it become 0.
 
-    Parameters
-    ----------
-    low, high
-        Bounds of the zone, ``kind.work`` of shape ``(arrays,)``. A difference strictly between them
-        is inside.
-    beyond
-        For zones that are wider for some components than for others: marks the differences outside.
-        ``None`` for zones of one width. Only for a symmetric zone of a batch of one array.
+    A difference strictly between the bounds `low` and `high` (``kind.work``, one of each array) is
+    inside. `beyond` marks the differences outside of a zone that is wider for some components than
+    for others; only for a symmetric zone of a batch of one array.
     """
 
     low: Array

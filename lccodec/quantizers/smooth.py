@@ -16,7 +16,7 @@ from ..element_table import ElementType
 from ..element_types import Array
 from ..errors import ArgumentError
 from ..parallel import stretches
-from .base import Partition, Quantizer
+from .base import Guarantee, Partition, Quantizer
 from .field import (
     Extent,
     FieldPlan,
@@ -29,7 +29,6 @@ from .field import (
     usable_step,
     wide,
 )
-from .guarantee import Guarantee
 from .lossless import Lossless
 from .residual import Residual
 from .uniform import UniformDeadzone

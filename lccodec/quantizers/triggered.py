@@ -20,8 +20,7 @@ from ..element_table import ElementType
 from ..element_types import Array, negative, subtract, work
 from ..errors import ArgumentError
 from ..parallel import slices
-from .base import Partition, Quantizer
-from .guarantee import spoiled
+from .base import Partition, Quantizer, spoiled
 from .residual import Residual
 
 

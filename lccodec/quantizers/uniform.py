@@ -34,9 +34,8 @@ from ..element_types import Array, work
 from ..errors import ArgumentError
 from ..loops.zones import Marked, outside_weighted
 from ..parallel import PIECE
-from .base import Quantizer
+from .base import Guarantee, Quantizer
 from .grid import DEAD_ZONE, MAX_GAIN, Grid, fit_grid
-from .guarantee import Guarantee
 from .lossless import Lossless
 from .residual import Owner, Residual, array_sums, root_mean_square
 

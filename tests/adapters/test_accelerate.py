@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 import lccodec
 from lccodec.adapters import chains as saver
 from lccodec.adapters.accelerate import register
-from lccodec.adapters.link import PACKED
+from lccodec.adapters.chains import PACKED
 from lccodec.errors import StorageError
 
 

@@ -22,8 +22,7 @@ import pytest
 import lccodec
 from lccodec import Keep
 from lccodec.adapters import chains as link_saver
-from lccodec.adapters.chains import ChainOptions, LinkSaver
-from lccodec.adapters.link import open_linked
+from lccodec.adapters.chains import ChainOptions, LinkSaver, open_linked
 from lccodec.adapters.weights import Rounding
 from lccodec.errors import ArgumentError, StorageError, WorkerError
 

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import lccodec
+from lccodec.adapters.chains import PACKED
 from lccodec.adapters.huggingface import pack, unpack
-from lccodec.adapters.link import PACKED
 from lccodec.adapters.transformers import unpacked
 from lccodec.errors import ArgumentError, ChainError, FormatError, StorageError
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import lccodec
-from lccodec.adapters.chains import ChainOptions
-from lccodec.adapters.link import chain_step, open_linked, open_named, save_linked
+from lccodec.adapters.chains import ChainOptions, chain_step, open_linked, open_named, save_linked
 from lccodec.errors import ArgumentError, ChainError, FormatError, StorageError
 from lccodec.policy.roles import Assignment
 

@@ -9,7 +9,7 @@ import pytest
 
 import lccodec
 from lccodec import ArgumentError, Keep, LccodecError, StorageError
-from lccodec.adapters.link import open_linked, save_linked
+from lccodec.adapters.chains import open_linked, save_linked
 from lccodec.adapters.ranks import chains_below, named_steps, prune_named, prune_together
 
 from ..support.commands import run, run_json

@@ -9,7 +9,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, 
 
 import lccodec
 from lccodec.adapters import chains as saver
-from lccodec.adapters.link import PACKED
+from lccodec.adapters.chains import PACKED
 from lccodec.adapters.transformers import LCCallback, unpacked
 from lccodec.errors import StorageError
 

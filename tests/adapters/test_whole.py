@@ -24,10 +24,10 @@ from torch.distributed.checkpoint.metadata import (
 import lccodec
 from lccodec import ArgumentError, Chain, FormatError
 from lccodec.adapters import torch as adapter
+from lccodec.adapters.chains import save_linked
 from lccodec.adapters.dcp import LCStorageReader, LCStorageWriter, RankFile, Value, to_record
 from lccodec.adapters.files.states import load_file, open_whole
 from lccodec.adapters.huggingface import pack
-from lccodec.adapters.link import save_linked
 from lccodec.adapters.orbax import LCCheckpointHandler, LCSave
 from lccodec.adapters.weights import pull
 from lccodec.chain.caller import Bounds

@@ -31,9 +31,8 @@ from lccodec import (
 from lccodec.element_types import components
 from lccodec.policy.again import kept_between
 from lccodec.quantizers import QUANTIZERS, Quantizer
-from lccodec.quantizers.base import guarantee_of
+from lccodec.quantizers.base import EXACT, Guarantee, guarantee_of
 from lccodec.quantizers.clusters import Clusters
-from lccodec.quantizers.guarantee import EXACT, Guarantee
 
 from ..support.profiles import examples
 from ..support.walks import save_all

@@ -11,8 +11,7 @@ import pytest
 
 import lccodec
 from lccodec import ArgumentError, Chain, Keep, LccodecWarning, StorageError
-from lccodec.adapters.chains import ChainOptions
-from lccodec.adapters.link import open_linked, save_linked
+from lccodec.adapters.chains import ChainOptions, open_linked, save_linked
 from lccodec.container.bundle import Bundle
 from lccodec.container.system import checked_path
 

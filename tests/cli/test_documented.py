@@ -23,7 +23,7 @@ import lccodec
 import lccodec.adapters.torch as torch_adapter
 from lccodec import exchange
 from lccodec.adapters import npz, safetensors
-from lccodec.adapters.link import save_linked
+from lccodec.adapters.chains import save_linked
 from lccodec.cli.program import program
 from lccodec.report.page import drawing_library
 

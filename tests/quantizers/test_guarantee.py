@@ -22,8 +22,8 @@ from lccodec import (
 from lccodec.element_types import components, negative, work, zero
 from lccodec.frame.decode import decode_components
 from lccodec.parallel import PIECE
+from lccodec.quantizers.base import EXACT, Guarantee
 from lccodec.quantizers.clusters import Clusters
-from lccodec.quantizers.guarantee import EXACT, Guarantee
 from lccodec.quantizers.uniform import Weighted
 
 from ..support.frames import encode_components

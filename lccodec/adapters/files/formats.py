@@ -34,7 +34,7 @@ from ...constants import (
 from ...container.system import StrPath, checked_path, storage_errors
 from ...errors import ArgumentError, DataError
 from .disk import regular_file
-from .shards import INDEX_SUFFIX
+from .header import INDEX_SUFFIX
 from .zip_archive import member_names
 
 NPZ: Final = ".npz"

@@ -43,7 +43,7 @@ from ...exchange.rules import SEPARATORS
 from ...inspect.loss import Originals
 from ...policy.declared import ENTRY
 from ...policy.roles import Assignment
-from ..link import PACKED, open_linked
+from ..chains import PACKED, open_linked
 from ..tree import BYTE_TYPES, from_plain, to_plain
 from .formats import (
     HDF5,
@@ -60,7 +60,8 @@ from .formats import (
     number_files,
     recognize,
 )
-from .shards import SHARD_BYTES, is_index
+from .header import is_index
+from .shards import SHARD_BYTES
 from .structure import plain_names
 
 _ORBAX_PART: Final = "process-0.lcc.h5"

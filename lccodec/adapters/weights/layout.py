@@ -47,7 +47,8 @@ from ...element_types import components as components_of
 from ...errors import ArgumentError, FormatError, StorageError
 from ...parallel import slices
 from ...policy.roles import Assignment
-from ..files.shards import INDEX_SUFFIX, LENGTH_BYTES, MAX_INDEX_BYTES, Tensor, parse_index, read_header
+from ..files.header import INDEX_SUFFIX, LENGTH_BYTES, Tensor, read_header
+from ..files.shards import MAX_INDEX_BYTES, parse_index
 from ..matching import Renaming, checked_prefix, first_of, paired
 from ..seals import read_sealed
 from ..tree import BYTE_TYPES

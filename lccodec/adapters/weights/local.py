@@ -46,7 +46,8 @@ from ...element_types import Array, components, element_type
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError
 from ...parallel import slices
 from ..files.disk import parsed, read_bounded
-from ..files.shards import SHARD_NAME, Tensor
+from ..files.header import Tensor
+from ..files.shards import SHARD_NAME
 from ..matching import first_of
 from ..tree import read_types
 from .layout import INDEX_NAME, NOTE_FOLDER, Layout, Prefix, check_types, locked, read_layout, rounded

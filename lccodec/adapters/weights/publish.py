@@ -41,7 +41,7 @@ from ...container.system import (
 )
 from ...element_types import Array, components, stored_view
 from ...errors import ArgumentError, ChainError, DataError, StorageError, warn
-from ..files.shards import DTYPE_NAMES, FLOAT8_NAMES, read_header
+from ..files.header import DTYPE_NAMES, FLOAT8_NAMES, read_header
 from ..matching import first_of
 from ..tree import read_types
 from .layout import SINGLE_NAME, Layout, Prefix, check_types, locked, read_layout, tensor_file

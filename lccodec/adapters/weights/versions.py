@@ -63,7 +63,8 @@ from ...errors import (
 )
 from ...loops.search import differing
 from ..files.disk import parsed, read_bounded, regular_file
-from ..files.shards import FLOAT8_NAMES, MAX_INDEX_BYTES, SHARD_NAME, Tensor, read_header
+from ..files.header import FLOAT8_NAMES, Tensor, read_header
+from ..files.shards import MAX_INDEX_BYTES, SHARD_NAME
 from ..tree import names_by_type, with_types
 from .layout import INDEX_NAME, SINGLE_NAME, Layout, Prefix, read_layout
 

@@ -46,8 +46,7 @@ from ...policy.presets import POLICIES
 from ...policy.record import EXACT_KEY, read_record
 from ...policy.roles import Assignment
 from ...policy.values import mark_copies
-from ...quantizers.base import Quantizer, guarantee_of
-from ...quantizers.guarantee import EXACT, Guarantee
+from ...quantizers.base import EXACT, Guarantee, Quantizer, guarantee_of
 from ..caller import OnProgress, counted, no_progress
 from ..mend.protect import renew
 from ..read.checkpoint import OpenCheckpoint, open_exact, open_name, open_newest, open_step

@@ -4,7 +4,7 @@ A pin is an empty file that says that a checkpoint must not be removed, by this 
 It is made and looked for while the lock of the store is held. So a checkpoint is pinned before a
 prune looks, or it is already gone, and then the pin is refused.
 
-A *link* is a small file elsewhere that names a step (:mod:`lccodec.adapters.link`). It pins the
+A *link* is a small file elsewhere that names a step (:mod:`lccodec.adapters.chains`). It pins the
 step as long as it lives: it has a second name in ``.links`` in the directory of the chain, and
 where that is the only one left, the link is gone. So nobody has to tell when a link is deleted,
 and a link may be renamed or moved.

@@ -45,8 +45,7 @@ from ...policy.declared import DECLARED, obeying, parse, roles_of
 from ...policy.policy import Candidate, Declaration, Policy
 from ...policy.roles import Assignment, Role, assign_roles
 from ...policy.values import changed_share, following, is_equal
-from ...quantizers.base import Quantizer, guarantee_of
-from ...quantizers.guarantee import Guarantee
+from ...quantizers.base import Guarantee, Quantizer, guarantee_of
 from ...quantizers.lossless import Lossless
 from ...quantizers.registry import quantizer_text
 from ...table import Overview, Shown

@@ -19,7 +19,8 @@ import pytest
 from lccodec.adapters import safetensors as adapter
 from lccodec.adapters.files import shards
 from lccodec.adapters.files.disk import parsed, read_bounded, regular_file, replacing
-from lccodec.adapters.files.shards import Tensor, header_of, read_header, save_shards
+from lccodec.adapters.files.header import Tensor, header_of, read_header
+from lccodec.adapters.files.shards import save_shards
 from lccodec.errors import ArgumentError, FormatError, LimitError, StorageError
 
 from ...support.crashes import tried
