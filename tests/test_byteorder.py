@@ -105,7 +105,10 @@ ALLOWED = {
         "last.data": "the same",
     },
     "loops/partitions": {"index.view(np.uint8)": "of int8"},
-    "loops/zones": {"np.logical_not(inside, out=inside).view(np.uint8)": "of bool"},
+    "loops/search": {
+        "np.logical_not(inside, out=inside).view(np.uint8)": "of bool",
+        "mask.view(np.uint8)": "the same",
+    },
     "entropy/stream_writer": {"symbols.data": "uint8", "groups.data": "uint8"},
     "entropy/lanes": {"stored_view(store).data": "uint8", "stored.data": "uint8"},
     "cursor": {

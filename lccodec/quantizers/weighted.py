@@ -20,7 +20,7 @@ import numpy as np
 
 from ..element_table import ElementType
 from ..element_types import Array, work
-from ..loops.zones import Marked, outside_weighted
+from ..loops.search import Marked, outside_weighted
 from .base import Quantizer
 from .grid import Grid, fit_grid
 from .residual import Residual
