@@ -109,7 +109,7 @@ ALLOWED = {
         "np.logical_not(inside, out=inside).view(np.uint8)": "of bool",
         "mask.view(np.uint8)": "the same",
     },
-    "entropy/stream_writer": {"symbols.data": "uint8", "groups.data": "uint8"},
+    "entropy/stream_writer": {"symbols.data": "uint8", "numbers.data": "uint8"},
     "entropy/lanes": {"stored_view(store).data": "uint8", "stored.data": "uint8"},
     "cursor": {
         "struct.unpack(form, self.take(struct.calcsize(form), what))": "'<' is put before the form",

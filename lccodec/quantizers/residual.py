@@ -147,6 +147,7 @@ class Residual:
         self._owner = np.repeat(np.arange(self.arrays), self.sizes) if self.arrays > 1 else None
         self._last_owner: tuple[Array, Array] | None = None  # found by the fit, kept for the encoder
         self._all: Array | None = None  # differences of a batch of several arrays
+        self._sampled: tuple[int | None, tuple[Array, Owner, list[int], int]] | None = None
         self._found: dict[int, tuple[Zone, Array, Array]] = {}
         self._kept = 0
 
@@ -255,8 +256,10 @@ class Residual:
     def sampled(self, most: int | None = None) -> tuple[Array, Owner, list[int], int]:
         """Return all of `sample` at once: what is finite, its owner, where each stretch ends.
 
-        And how many differences were looked at.
+        And how many differences were looked at. The last sample is kept.
         """
+        if self._sampled is not None and self._sampled[0] == most:
+            return self._sampled[1]
         ends = [self.bits.size]
         if self.arrays > 1:
             d = self._differences(0, PIECE, copy=False)
@@ -275,7 +278,9 @@ class Residual:
         if not kept.all():
             ends = np.cumsum(kept)[np.array(ends) - 1].tolist()
             d, owner = d[kept], owner if isinstance(owner, int) else owner[kept]
-        return d, owner, ends, kept.size
+        found = d, owner, ends, kept.size
+        self._sampled = most, found
+        return found
 
     def operands(self, start: int, copy: bool = False, count: int = PIECE) -> tuple[Array, Array]:
         """Return two arrays whose differences are those of a piece; see `Zone.search`."""
