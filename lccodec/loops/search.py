@@ -43,16 +43,23 @@ def _histogram(data: Array) -> Array:
 
 
 def _histogram_loop(data: Array) -> Array:
-    # Equal symbols next to each other do not wait for each other in four tables.
-    counts = np.zeros((4, 256), np.int64)
-    whole = data.size & ~3
-    for place in range(0, whole, 4):
-        counts[0, data[place]] += 1
-        counts[1, data[place + 1]] += 1
-        counts[2, data[place + 2]] += 1
-        counts[3, data[place + 3]] += 1
-    for place in range(whole, data.size):
-        counts[0, data[place]] += 1
+    # Equal symbols next to each other do not wait for each other in eight tables.
+    counts, unit, low = np.zeros((8, 256), np.int64), np.uint64, np.uint64(255)
+    a, b, c, d = counts[0], counts[1], counts[2], counts[3]
+    e, f, g, h = counts[4], counts[5], counts[6], counts[7]
+    words = data[: data.size & ~7].view(unit)
+    for place in range(words.size):
+        word = words[place]
+        a[word & low] += 1
+        b[word >> unit(8) & low] += 1
+        c[word >> unit(16) & low] += 1
+        d[word >> unit(24) & low] += 1
+        e[word >> unit(32) & low] += 1
+        f[word >> unit(40) & low] += 1
+        g[word >> unit(48) & low] += 1
+        h[word >> unit(56)] += 1
+    for place in range(8 * words.size, data.size):
+        a[data[place]] += 1
     total: Array = counts.sum(axis=0)
     return total
 
