@@ -35,7 +35,7 @@ from ..constants import (
 )
 from ..element_types import Array
 from ..loops import kernel
-from ..loops.search import histogram
+from ..loops.search import histogram, true_places
 from . import huffman, lanes
 from .classes import Classes, find_classes
 from .huffman import entropy_bits
@@ -215,7 +215,7 @@ def _sparse_estimate(symbols: Array, counts: Array) -> float:
     if nonzero > limit * total:
         return math.inf
     middle = max((total - _STRETCH_SYMBOLS) // 2, 0)
-    places = np.flatnonzero(symbols[middle : middle + _STRETCH_SYMBOLS] != 0)
+    places = true_places(symbols[middle : middle + _STRETCH_SYMBOLS] != 0)
     if places.size < 2:
         return math.inf
     gaps = np.diff(places) - 1
