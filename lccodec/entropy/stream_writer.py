@@ -51,6 +51,7 @@ _MAX_CODED_SHARE: Final = 0.97
 #: first, and saving time is worth a percent of the bytes: a plane of 7.7 bits a byte would take as
 #: long as the rest of its block together.
 _LONG_RUN_SYMBOLS: Final = 1 << 18
+_FEW_SYMBOLS: Final = 1 << 10  # that are looked at before all of a run
 _NOISE_BITS: Final = 7.6  # entropy of a symbol from which a long run is stored raw
 
 # With at most one non-zero symbol in this many, the sparse form is the smallest, or nearly.
@@ -92,13 +93,17 @@ def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
 
     `depth` is how deep the stream lies inside others, 1 for the outermost.
     """
+    # Noise has so many values that it is not constant, nor sparse: it may be looked for first.
+    looked = bool((symbols[:_FEW_SYMBOLS] >> 7).any())
+    if looked and _is_noise(symbols, symbols.size):
+        return [bytes([STREAM_RAW]), symbols.data]
     nonzero = int(np.count_nonzero(symbols))
     if nonzero == 0:
         return [bytes([STREAM_CONSTANT, 0])]
     largest = int(symbols.max())
     if nonzero == symbols.size and int(symbols.min()) == largest:
         return [bytes([STREAM_CONSTANT, largest])]
-    if largest >> 7 and _is_noise(symbols, symbols.size):
+    if largest >> 7 and not looked and _is_noise(symbols, symbols.size):
         return [bytes([STREAM_RAW]), symbols.data]
     inside = depth < MAX_STREAM_DEPTH  # whether another stream may lie inside this one
     if inside and _is_sparse(nonzero, symbols.size):
@@ -200,8 +205,8 @@ def _is_noise(run: Sparse | Array, count: int) -> bool:
         counts = np.bincount(run.values[run.positions % distance == 0], minlength=256)
         counts[0] += sampled - counts.sum()
     else:
-        sample = run[::distance]
-        sampled, counts = sample.size, np.bincount(sample)
+        sample = np.ascontiguousarray(run[::distance])
+        sampled, counts = sample.size, histogram(sample)
     return float(entropy_bits(counts)) > _NOISE_BITS * sampled
 
 
