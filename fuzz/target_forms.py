@@ -9,7 +9,6 @@ which array is coded and how, and the bytes of an array and of its reference.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import islice
 
 import cases
@@ -46,26 +45,13 @@ def check(data: bytes) -> None:
         return
     call = _decoded if data[0] & 1 else _made if data[0] == _MADE else _encoded
     found, _ = _outcome(call, data[1:])
-    with numpy_forms():
+    with loops.numpy_forms():
         expected, error = _outcome(call, data[1:])
     if found != expected:
         raise AssertionError(f"compiled: {found[:200]!r}; NumPy: {expected[:200]!r}")
     with outcomes.counted():
         if error is not None:
             raise error
-
-
-@contextmanager
-def numpy_forms() -> Iterator[None]:
-    """Let the NumPy forms run, also where others are compiled."""
-    before = [(kernel, kernel._run) for kernel in loops._kernels]
-    for kernel, _ in before:
-        kernel.use(kernel.numpy_form)
-    try:
-        yield
-    finally:
-        for kernel, form in before:
-            kernel.use(form)
 
 
 def _outcome(call: Callable[[bytes], bytes], data: bytes) -> tuple[bytes, Exception | None]:

@@ -111,8 +111,11 @@ ALLOWED = {
         "last.data": "the same",
     },
     "loops/partitions": {"index.view(np.uint8)": "of int8"},
-    "loops/zones": {"np.logical_not(inside, out=inside).view(np.uint8)": "of bool"},
-    "entropy/stream_writer": {"symbols.data": "uint8", "groups.data": "uint8"},
+    "loops/search": {
+        "np.logical_not(inside, out=inside).view(np.uint8)": "of bool",
+        "mask.view(np.uint8)": "the same",
+    },
+    "entropy/stream_writer": {"symbols.data": "uint8", "numbers.data": "uint8"},
     "entropy/lanes": {"stored_view(store).data": "uint8", "stored.data": "uint8"},
     "cursor": {
         "struct.unpack(form, self.take(struct.calcsize(form), what))": "'<' is put before the form",

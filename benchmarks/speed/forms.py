@@ -7,7 +7,6 @@ NumPy form is timed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -62,21 +61,8 @@ def forms(plan: Plan, walk: Walk) -> tuple[list[Figure], Missing]:  # noqa: ARG0
     return figures, list(missing)
 
 
-@contextmanager
-def _numpy_forms() -> Iterator[None]:
-    """Let the NumPy forms run, also where others are compiled."""
-    before = [(kernel, kernel._run) for kernel in loops._kernels]
-    for kernel, _ in before:
-        kernel.use(kernel.numpy_form)
-    try:
-        yield
-    finally:
-        for kernel, form in before:
-            kernel.use(form)
-
-
 def _by_numpy(call: Callable[[], object]) -> object:
-    with _numpy_forms():
+    with loops.numpy_forms():
         return call()
 
 

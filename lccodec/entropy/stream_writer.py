@@ -34,7 +34,7 @@ from ..constants import (
 )
 from ..element_types import Array, stored_bytes
 from ..loops import kernel
-from ..loops.search import histogram
+from ..loops.search import histogram, true_places
 from . import lanes
 from .classes import Classes, find_classes
 from .lanes import entropy_bits
@@ -50,6 +50,7 @@ _MAX_CODED_SHARE: Final = 0.97
 #: first, and saving time is worth a percent of the bytes: a plane of 7.7 bits a byte would take as
 #: long as the rest of its block together.
 _LONG_RUN_SYMBOLS: Final = 1 << 18
+_FEW_SYMBOLS: Final = 1 << 10  # that are looked at before all of a run
 _NOISE_BITS: Final = 7.6  # entropy of a symbol from which a long run is stored raw
 
 # With at most one non-zero symbol in this many, the sparse form is the smallest, or nearly.
@@ -91,13 +92,17 @@ def write_stream(symbols: Array, depth: int = 1) -> list[Piece]:
 
     `depth` is how deep the stream lies inside others, 1 for the outermost.
     """
+    # Noise has so many values that it is not constant, nor sparse: it may be looked for first.
+    looked = bool((symbols[:_FEW_SYMBOLS] >> 7).any())
+    if looked and _is_noise(symbols, symbols.size):
+        return [bytes([STREAM_RAW]), symbols.data]
     nonzero = int(np.count_nonzero(symbols))
     if nonzero == 0:
         return [bytes([STREAM_CONSTANT, 0])]
     largest = int(symbols.max())
     if nonzero == symbols.size and int(symbols.min()) == largest:
         return [bytes([STREAM_CONSTANT, largest])]
-    if largest >> 7 and _is_noise(symbols, symbols.size):
+    if largest >> 7 and not looked and _is_noise(symbols, symbols.size):
         return [bytes([STREAM_RAW]), symbols.data]
     inside = depth < MAX_STREAM_DEPTH  # whether another stream may lie inside this one
     if inside and _is_sparse(nonzero, symbols.size):
@@ -199,8 +204,8 @@ def _is_noise(run: Sparse | Array, count: int) -> bool:
         counts = np.bincount(run.values[run.positions % distance == 0], minlength=256)
         counts[0] += sampled - counts.sum()
     else:
-        sample = run[::distance]
-        sampled, counts = sample.size, np.bincount(sample)
+        sample = np.ascontiguousarray(run[::distance])
+        sampled, counts = sample.size, histogram(sample)
     return float(entropy_bits(counts)) > _NOISE_BITS * sampled
 
 
@@ -214,7 +219,7 @@ def _sparse_estimate(symbols: Array, counts: Array) -> float:
     if nonzero > limit * total:
         return math.inf
     middle = max((total - _STRETCH_SYMBOLS) // 2, 0)
-    places = np.flatnonzero(symbols[middle : middle + _STRETCH_SYMBOLS] != 0)
+    places = true_places(symbols[middle : middle + _STRETCH_SYMBOLS] != 0)
     if places.size < 2:
         return math.inf
     gaps = np.diff(places) - 1

@@ -38,7 +38,7 @@ from ..errors import FormatError
 from ..loops.representatives import add_sums, reconstruct, serves, settle
 from ..loops.search import true_places
 from ..loops.whole import write_sums
-from ..parallel import PIECE
+from ..parallel import PIECE, slices
 from ..quantizers.base import Exact, Partition, Quantizer, Settles, check_partition, known_symbols, spoiled
 from ..quantizers.residual import Owner, Residual
 from .content import Content, array_sum, part_of
@@ -192,9 +192,16 @@ def _apply_sparse(
         out[:] = 0
         out[run.positions] = unwork(codebook.values.take(places, mode="clip"), codebook.kind)
         return
-    if out is not reference:
-        np.copyto(out, reference)
-    add_sums(places, run.positions, codebook.values, out, codebook.kind.code)
+    if out is reference:
+        add_sums(places, run.positions, codebook.values, out, codebook.kind.code)
+        return
+    first = 0
+    for part in slices(out.size):  # which stays in the cache
+        np.copyto(out[part], reference[part])
+        last = int(np.searchsorted(run.positions, part.stop))
+        some = slice(first, last)
+        add_sums(places[some], run.positions[some], codebook.values, out, codebook.kind.code)
+        first = last
 
 
 def _apply_packed(run: Packed, codebook: Codebook, reference: Array | None, out: Array, where: str) -> None:

@@ -20,7 +20,8 @@ import importlib
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -145,6 +146,19 @@ _compiling: Final = threading.RLock()  # several threads may call a kernel first
 def kernels() -> str:
     """Return which form of the loops runs: ``"numba"`` once they are compiled, else ``"numpy"``."""
     return "numba" if any(each.is_compiled() for each in _kernels) else "numpy"
+
+
+@contextmanager
+def numpy_forms() -> Iterator[None]:
+    """Let the NumPy forms run, also where others are compiled: to compare both."""
+    before = [(each, each._run) for each in _kernels]
+    for each, _ in before:
+        each.use(each.numpy_form)
+    try:
+        yield
+    finally:
+        for each, form in before:
+            each.use(form)
 
 
 def is_compiled(function: Callable[..., Any]) -> bool:

@@ -10,6 +10,7 @@ Source: SPEC 7.6 (LCC-REC-03, LCC-REC-04, LCC-INT-04) and 7.7.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -90,6 +91,7 @@ def settle(
     return _NO_PLACES
 
 
+@lru_cache(maxsize=256)  # each piece of an array asks for the same
 def limit_of(bound: float, kind: ElementType) -> np.floating:
     """Return the largest number that a computed difference may have.
 

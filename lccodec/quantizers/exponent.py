@@ -136,11 +136,12 @@ class _Partition:
             if 2 * np.count_nonzero(found) > found.size:
                 self.zone = _Nowhere(-normal, normal)
         elif has_loops(work) and not mean:
+            seen, first = 0, self._first()
             for start in batch.pieces:
-                seen = np.count_nonzero(self._most)
-                extremes(*batch.operands(start), self._shift, *self._first(), self._least, self._most)
-                if np.count_nonzero(self._most) > seen:
+                extremes(*batch.operands(start), self._shift, *first, self._least, self._most)
+                if (now := int(np.count_nonzero(self._most))) > seen:
                     self._promote(self._most > 0)
+                    seen, first = now, self._first()
             return
         elif batch.bits.size > _MIN_SAMPLED_COMPONENTS:
             occupied = np.zeros(size, bool)
@@ -149,7 +150,7 @@ class _Partition:
         for start in batch.pieces:
             differences, owner = batch.finite_outside(start, self.zone)
             patterns = differences.view(self._pattern)
-            seen = np.count_nonzero(self._most)
+            seen = int(np.count_nonzero(self._most))
             buckets = self._numbers(differences, owner).astype(np.intp, copy=False)
             np.minimum.at(self._least, buckets, patterns)  # patterns of one sign rise with the size
             np.maximum.at(self._most, buckets, patterns)

@@ -25,15 +25,14 @@ import numpy as np
 
 from ..element_table import ElementType
 from ..element_types import Array, subtract, work
-from ..loops.search import true_places
-from ..loops.zones import Marked, found, octaves, outside, squares_inside
+from ..loops.search import Marked, found, octaves, outside, squares_inside, true_places
 from ..parallel import PIECE, stretches
 
 _MAX_KEPT_BYTES: Final = 1 << 25  # of differences, and of their places
 _SAMPLE_STRETCHES: Final = 64  # of a large array, evenly spread
 _STRETCH_COMPONENTS: Final = 1 << 12  # of each
 
-#: Function that marks the differences outside a zone, as :mod:`lccodec.loops.zones` does. It gets
+#: Function that marks the differences outside a zone, as :mod:`lccodec.loops.search` does. It gets
 #: which components they are, by their places (int64) or as a slice; the values and the reference;
 #: and the upper bound of the zone. A difference that is NaN or infinite is outside.
 Outside: TypeAlias = Callable[[Array | slice, Array, Array, Any], Marked]
@@ -73,14 +72,17 @@ class Zone:
         `components` are those of the batch that have these differences.
         """
         if isinstance(owner, int):
-            return found(*self.marked(differences, differences[:0], components))
+            return self.search(differences, differences[:0], components)
         places = true_places(self._beyond(differences, self.low[owner], self.high[owner]))
         return places, differences.take(places)
 
-    def marked(self, values: Array, reference: Array, components: Array | slice) -> Marked:
-        """Mark the differences outside, in a batch of one array; the reference may be empty."""
+    def search(self, values: Array, reference: Array, components: Array | slice) -> tuple[Array, Array]:
+        """Return the places of differences outside, and these, in a batch of one array.
+
+        The reference may be empty.
+        """
         if self.beyond is not None:
-            return self.beyond(components, values, reference, self.high[0])
+            return found(*self.beyond(components, values, reference, self.high[0]))
         return outside(values, reference, self.low[0], self.high[0])
 
     def outside_all(self, differences: Array, sizes: Array) -> Array:
@@ -142,6 +144,7 @@ class Residual:
         self._owner = np.repeat(np.arange(self.arrays), self.sizes) if self.arrays > 1 else None
         self._last_owner: tuple[Array, Array] | None = None  # found by the fit, kept for the encoder
         self._all: Array | None = None  # differences of a batch of several arrays
+        self._sampled: tuple[int | None, tuple[Array, Owner, list[int], int]] | None = None
         self._found: dict[int, tuple[Zone, Array, Array]] = {}
         self._kept = 0
 
@@ -197,7 +200,7 @@ class Residual:
             # The search in a symmetric zone reads each difference once, so it needs no copy.
             values, reference = self.operands(start, copy=not zone.symmetric)
             part = slice(start, start + values.size)
-            places, d = found(*zone.marked(values, reference, part))
+            places, d = zone.search(values, reference, part)
         kept = places.astype(np.uint32)  # half the memory of int64
         if self._kept + kept.nbytes + d.nbytes <= _MAX_KEPT_BYTES:
             self._kept += kept.nbytes + d.nbytes
@@ -246,8 +249,10 @@ class Residual:
     def sampled(self, most: int | None = None) -> tuple[Array, Owner, list[int], int]:
         """Return all of `sample` at once: what is finite, its owner, where each stretch ends.
 
-        And how many differences were looked at.
+        And how many differences were looked at. The last sample is kept.
         """
+        if self._sampled is not None and self._sampled[0] == most:
+            return self._sampled[1]
         ends = [self.bits.size]
         if self.arrays > 1:
             d = self._differences(0, PIECE, copy=False)
@@ -266,10 +271,12 @@ class Residual:
         if not kept.all():
             ends = np.cumsum(kept)[np.array(ends) - 1].tolist()
             d, owner = d[kept], owner if isinstance(owner, int) else owner[kept]
-        return d, owner, ends, kept.size
+        found = d, owner, ends, kept.size
+        self._sampled = most, found
+        return found
 
     def operands(self, start: int, copy: bool = False, count: int = PIECE) -> tuple[Array, Array]:
-        """Return two arrays whose differences are those of a piece; see `Zone.marked`."""
+        """Return two arrays whose differences are those of a piece; see `Zone.search`."""
         part = slice(start, start + count)
         if self.reference is None or self.ordered or self.kind.name == "bfloat16":
             d = self._differences(start, count, copy)

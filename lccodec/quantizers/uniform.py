@@ -32,7 +32,7 @@ from ..arguments import check_bool, positive
 from ..element_table import ElementType
 from ..element_types import Array, work
 from ..errors import ArgumentError
-from ..loops.zones import Marked, outside_weighted
+from ..loops.search import Marked, outside_weighted
 from ..parallel import PIECE
 from .base import Guarantee, Quantizer
 from .grid import DEAD_ZONE, MAX_GAIN, Grid, fit_grid
