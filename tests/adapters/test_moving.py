@@ -99,6 +99,7 @@ def test_distributed_checkpoints(tmp_path: Path, policy: str) -> None:
         target = {"model": tensors()}
         reader = LCStorageReader(tmp_path)
         dcp.load(target, checkpoint_id=tmp_path / f"{step}", storage_reader=reader, no_dist=True)
+    assert not torch.equal(target["model"]["fc.bias"], tensors()["fc.bias"])  # the target before
 
 
 @pytest.mark.parametrize("policy", POLICIES)

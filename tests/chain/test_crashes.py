@@ -106,27 +106,19 @@ def mirrored(root: Path, replay: Replay) -> None:
     replay.done(list(range(7)))
 
 
+def saving(**options: Any) -> Verb:
+    return Verb(
+        lambda root, replay: saved(root / "new" / "run", replay, **options), "new/run", lambda _: None
+    )
+
+
 VERBS = {
-    "save": Verb(lambda root, replay: saved(root / "new" / "run", replay), "new/run", lambda _: None),
-    "save, exact": Verb(
-        lambda root, replay: saved(root / "new" / "run", replay, newest="exact"), "new/run", lambda _: None
-    ),
-    "save, hashes": Verb(
-        lambda root, replay: saved(root / "new" / "run", replay, reference="hashes"),
-        "new/run",
-        lambda _: None,
-    ),
-    "save, keep": Verb(
-        lambda root, replay: saved(root / "new" / "run", replay, keep=Keep(latest=1)),
-        "new/run",
-        lambda _: None,
-    ),
-    "save_async": Verb(
-        lambda root, replay: saved(root / "new" / "run", replay, later=True), "new/run", lambda _: None
-    ),
-    "save, parity": Verb(
-        lambda root, replay: saved(root / "new" / "run", replay, parity=1), "new/run", lambda _: None
-    ),
+    "save": saving(),
+    "save, exact": saving(newest="exact"),
+    "save, hashes": saving(reference="hashes"),
+    "save, keep": saving(keep=Keep(latest=1)),
+    "save_async": saving(later=True),
+    "save, parity": saving(parity=1),
     "prune": Verb(told(lambda root: Chain(root / "run").prune(Keep(latest=1)), 3, 4, 5), kept=(3, 4, 5)),
     "prune, rewrite": Verb(
         told(lambda root: Chain(root / "run").prune(Keep(latest=1), rewrite=True), 5), kept=(5,)

@@ -1,6 +1,8 @@
 """Errors of every verb are one line, and one document with --json; exit codes; closed streams.
 
 The verbs that take long show how far they are.
+
+``python -m lccodec`` is the command, and names the extra that is missing.
 """
 
 import os
@@ -17,7 +19,8 @@ from lccodec.adapters import npz
 from lccodec.cli import render
 
 from ..support.checkpoints import damage_array
-from ..support.commands import run, run_json, step_file
+from ..support.commands import command, run, run_json, step_file
+from ..support.programs import run_program
 
 # The command, its exit code, the error's type, the start of its rule, and what its line says.
 ERRORS = {
@@ -211,3 +214,18 @@ def test_a_bar_goes_to_standard_error_alone(chain, tmp_path, monkeypatch):
     stdout, stderr = run("bundle", chain, "-o", tmp_path / "run.lcc")
     assert stdout == quiet
     assert "bundling" in stderr
+
+
+@pytest.mark.slow
+def test_the_module_is_the_command(tmp_path):
+    assert command("--version").stdout.decode().strip() == f"lccodec {lccodec.__version__}"
+    done = command("save", tmp_path / "new", "none.npz")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("package", ["click", "rich"])
+def test_without_the_extra_one_line_names_it(package):
+    code = f"import sys; sys.modules[{package!r}] = None; from lccodec.__main__ import main; main()"
+    done = run_program(code, code=2)
+    assert done.stderr == f"lccodec: error: the command line needs {package}: pip install 'lccodec[cli]'\n"

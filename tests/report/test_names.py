@@ -87,10 +87,8 @@ def test_a_phone_shows_all_of_a_long_name(report: Opened) -> None:
     report.page.set_viewport_size({"width": 400, "height": 800})
     report.wait("document.querySelector('#movement .chart svg').getBoundingClientRect().width < 400")
     assert report.run("document.documentElement.scrollWidth") == 400
-    labels = report.run(
-        "[...document.querySelectorAll('#movement .chart text')].map((text) => text.textContent)"
-    )
-    assert len({label for label in labels if label.endswith("w~eight")}) == 3  # they differ
+    names = "new Set([...document.querySelectorAll('#movement .chart text')].map((text) => text.textContent)"
+    report.wait(f"{names}.filter((name) => name.endsWith('w~eight'))).size === 3")  # they differ
 
 
 if TYPE_CHECKING:

@@ -9,6 +9,8 @@ import numpy as np
 import optax
 from flax import nnx
 
+from .walks import assert_same, pattern
+
 INTEGERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 FLOATS = ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
 BYTES = [
@@ -33,29 +35,10 @@ def random_array(name: str, shape: tuple[int, ...], seed: int = 0) -> np.ndarray
     return rng.integers(0, 256, size * dtype.itemsize, np.uint8).view(dtype).reshape(shape)
 
 
-def assert_same(left: Any, right: Any) -> None:
-    """The same plain structure and types, arrays to the bit."""
-    if isinstance(left, jax.Array):
-        assert isinstance(right, jax.Array)
-        assert (left.dtype, left.shape) == (right.dtype, right.shape)
-        if jnp.issubdtype(left.dtype, jax.dtypes.prng_key):
-            left, right = jax.random.key_data(left), jax.random.key_data(right)
-        assert np.asarray(left).tobytes() == np.asarray(right).tobytes()
-    elif isinstance(left, np.ndarray | np.generic):
-        assert type(left) is type(right)
-        assert (left.dtype, left.shape, left.tobytes()) == (right.dtype, right.shape, right.tobytes())
-    elif isinstance(left, dict):
-        assert [(type(key), key) for key in left] == [(type(key), key) for key in right]
-        for key in left:
-            assert_same(left[key], right[key])
-    elif isinstance(left, list | tuple):
-        assert type(left) is type(right)
-        assert len(left) == len(right)
-        for a, b in zip(left, right, strict=True):
-            assert_same(a, b)
-    else:
-        assert type(left) is type(right)
-        assert left == right
+@pattern.register
+def _(leaf: jax.Array) -> Any:
+    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return leaf.dtype, leaf.shape, np.asarray(jax.random.key_data(leaf) if is_key else leaf).tobytes()
 
 
 def assert_same_tree(left: Any, right: Any) -> None:

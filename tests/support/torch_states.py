@@ -7,6 +7,8 @@ import torch
 
 from lccodec.adapters import torch as adapter
 
+from .walks import assert_same, pattern  # noqa: F401 - the same, with tensors
+
 torch.set_num_threads(1)
 
 FLOAT8 = ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"]
@@ -31,26 +33,9 @@ def bits(tensor: torch.Tensor) -> bytes:
     return tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
 
 
-def assert_same(left: Any, right: Any) -> None:
-    """The same structure, types and bits; an OrderedDict counts as a dict."""
-    if isinstance(left, torch.Tensor):
-        assert (left.dtype, left.shape, left.device) == (right.dtype, right.shape, right.device)
-        assert bits(left) == bits(right)
-    elif isinstance(left, np.ndarray):
-        assert type(right) is np.ndarray
-        assert (left.dtype, left.shape, left.tobytes()) == (right.dtype, right.shape, right.tobytes())
-    elif isinstance(left, dict):
-        assert [(type(key), key) for key in left] == [(type(key), key) for key in right]
-        for key in left:
-            assert_same(left[key], right[key])
-    elif isinstance(left, list | tuple):
-        assert len(left) == len(right)
-        assert isinstance(right, tuple if isinstance(left, tuple) else list)
-        for a, b in zip(left, right, strict=True):
-            assert_same(a, b)
-    else:
-        assert type(left) is type(right)
-        assert left == right
+@pattern.register
+def _(leaf: torch.Tensor) -> Any:
+    return leaf.dtype, leaf.shape, leaf.device, bits(leaf)
 
 
 def network(seed: int = 0) -> torch.nn.Module:

@@ -39,9 +39,14 @@ def each(some: list[Entry]) -> pytest.MarkDecorator:
 
 @contextmanager
 def beside(name: str, folder: Path) -> Iterator[ModuleType]:
-    """Import a module of a folder; it is forgotten afterwards, as what else is imported there."""
+    """Import a module of a folder; it is forgotten afterwards, as what else is imported there.
+
+    What others have imported under such a name stands aside meanwhile: PyTables is ``tables``, too.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
+        for path in folder.glob("*.py"):
+            patch.delitem(sys.modules, path.stem, raising=False)
         yield importlib.import_module(name)
     for own, module in list(sys.modules.items()):
         if isinstance(module, ModuleType) and folder in Path(vars(module).get("__file__") or "").parents:

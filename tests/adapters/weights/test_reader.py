@@ -1,8 +1,12 @@
-"""Weight versions of others are followed as a chain is; what is damaged changes nothing."""
+"""Weight versions of others are followed as a chain is; what is damaged changes nothing.
+
+Headers of .safetensors files are read without the library; damaged ones are refused.
+"""
 
 import json
 import os
 import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +14,11 @@ import numpy as np
 import pytest
 import zstandard
 
-from lccodec import ArgumentError, Chain, LccodecWarning
+from lccodec import ArgumentError, Chain, FormatError, LccodecWarning
 from lccodec import follow as follow_chain
 from lccodec.adapters.weights import follow, publish
 from lccodec.adapters.weights import versions as reader
+from lccodec.adapters.weights.layout import read_layout
 from lccodec.adapters.weights.versions import read_index_of
 
 from ...support.damage import flip
@@ -275,3 +280,36 @@ def test_without_a_base(tmp_path: Path) -> None:
         assert follower.prepare(0) is None
     with pytest.raises(ArgumentError, match="poll must be"):
         follow(tmp_path, poll=0)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_every_tensor_is_found(tmp_path: Path, shards: int) -> None:
+    model = small_model()
+    write_model(tmp_path, model, shards)
+    found = read_layout(tmp_path).arrays()
+    assert found.keys() == model.keys()
+    for name, array in model.items():
+        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
+        assert found[name].tobytes() == array.tobytes()
+
+
+def test_a_type_that_is_not_known_has_no_array(tmp_path: Path) -> None:
+    header = json.dumps({"x": {"dtype": "F4", "shape": [16], "data_offsets": [0, 8]}}).encode()
+    (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(8))
+    layout = read_layout(tmp_path)
+    assert layout.tensors["x"].kind is None
+    assert layout.arrays() == {}
+
+
+def test_an_index_that_does_not_fit(tmp_path: Path) -> None:
+    write_model(tmp_path, {"a": np.ones(2, "f4"), "b": np.ones(2, "f4")}, 2)
+    index = tmp_path / "model.safetensors.index.json"
+    document = json.loads(index.read_text())
+    document["weight_map"]["c"] = document["weight_map"]["a"]
+    index.write_text(json.dumps(document))
+    with pytest.raises(FormatError, match="only one of index and shard has c"):
+        read_layout(tmp_path)
+    for text in ("no JSON", "[]"):
+        index.write_text(text)
+        with pytest.raises(FormatError, match="not an index"):
+            read_layout(tmp_path)
