@@ -27,7 +27,7 @@ from .roles import ROLES, Role
 #: because they forget their past in about ten steps.
 STEPS: Final[dict[Role, Quantizer]] = {
     "weight": UniformDeadzone(share=0.43),
-    "first_moment": UniformDeadzone(relative_step=4.0, absolute=True, dead_zone=0.25),
+    "first_moment": UniformDeadzone(relative_step=4.3, absolute=True, dead_zone=0.25),
     "second_moment": LogSteps(1.0),
 }
 
@@ -35,7 +35,7 @@ STEPS: Final[dict[Role, Quantizer]] = {
 KEYFRAMES: Final[dict[Role, Quantizer]] = {
     **STEPS,
     "weight": KeyframeSteps(first=1 / 32),
-    "second_moment": LogSteps(0.5),
+    "second_moment": LogSteps(0.35),
 }
 
 #: The least and the largest step of weights, in movements of an interval.
@@ -124,12 +124,12 @@ class Balanced(Policy):
     balanced, ratio=50
       below 256 values          Lossless()
       weight                    UniformDeadzone(share=0.43)
-      first_moment              UniformDeadzone(relative_step=1.7, absolute=True)
+      first_moment              UniformDeadzone(relative_step=4.3, absolute=True, dead_zone=0.25)
       second_moment             LogSteps()
       all else                  Lossless()
       keyframes: weight         KeyframeSteps(first=0.03125)
-      keyframes: first_moment   UniformDeadzone(relative_step=1.7, absolute=True)
-      keyframes: second_moment  LogSteps(step=0.5)
+      keyframes: first_moment   UniformDeadzone(relative_step=4.3, absolute=True, dead_zone=0.25)
+      keyframes: second_moment  LogSteps(step=0.35)
     """
 
     name: str = "balanced"

@@ -17,9 +17,12 @@ cost more than the interval gained. So a step is also at most a part of the spre
 A first moment is a step that the optimizer has yet to take. A run that resumes without it falls
 behind by what it would have coasted: about the square of the correlation of the last movement with
 the update that the moment stands for. That is half an interval where saves are some iterations
-apart, and next to nothing where an interval is many times as long as the memory of the moment. Some
-optimizers take the sign of a moment. There the movement follows the signs better than the sizes,
-and what is small, and would be in the zone, moves weights as far as all else.
+apart, and next to nothing where an interval is many times as long as the memory of the moment. At a
+large rate weights swing, and a moment explains little of the movement; what is learned is still a
+part of the moment. So where an optimizer counts few iterations between two saves, its moments are
+kept as if they explained more. Some optimizers take the sign of a moment. There the movement
+follows the signs better than the sizes, and what is small, and would be in the zone, moves weights
+as far as all else.
 
 A second moment sets the length of all updates to come. A run late in training, which lives at the
 edge of what its rate allows, loses half an interval of ten iterations by updates that are 3 % too
@@ -41,7 +44,7 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 
 from ..element_table import ElementType
-from ..element_types import Array, from_components
+from ..element_types import Array
 from ..frame.content import MAX_SHARED_COMPONENTS
 from ..quantizers.base import Quantizer
 from ..quantizers.grid import DEAD_ZONE, lead
@@ -111,12 +114,12 @@ _MIN_MOVED: Final = 64  # elements of a sample that moved: fewer say nothing
 
 _TYPICAL_CORRELATION: Final = 0.5  # where the step of a first moment is that of its role
 _MIN_MOMENT_RATIO: Final = 0.4  # of its step to that of its role
-_MAX_MOMENT_RATIO: Final = 1.9
+_MAX_MOMENT_RATIO: Final = 1.75
 
 #: Where few iterations lie between two saves, a moment counts at least as if its correlation were
 #: this over their number: it reaches about ten iterations, however little of the last it explains.
-_COASTED_ITERATIONS: Final = 6.5
-COUNTERS: Final = frozenset(["step", "count", "iterations"])  # of optimizers: names of scalars
+_COASTED_ITERATIONS: Final = 7.6
+_COUNTERS: Final = frozenset(["step", "count", "iterations"])  # of optimizers: names of scalars
 
 #: Of a promise in intervals, first moments may cost this part. Without a promise, they cost this.
 _SHARE_OF_PROMISE: Final = 1 / 3
@@ -161,7 +164,6 @@ def correlations(candidates: Sequence[Candidate], quantizers: Mapping[str, Quant
     roles = {c.name: c.role for c in candidates if c.why not in _APART}
     shapes = {c.name: c.shape for c in candidates}
     second = find_moments(roles, shapes, "second_moment")
-    least = min(_COASTED_ITERATIONS / _iterations(candidates), 1.0)
     found = {}
     for weight, moment in find_moments(roles, shapes, "first_moment").items():
         if moment not in quantizers or not quantizers[moment].lossy:
@@ -181,17 +183,18 @@ def correlations(candidates: Sequence[Candidate], quantizers: Mapping[str, Quant
             if v is None:
                 signs = np.sign(update)
                 explained.append(float(d @ signs) / math.sqrt(float(d @ d) * float(signs @ signs)))
-            found[moment] = max(*map(abs, explained), least)
+            found[moment] = max(explained, key=abs)
     return found
 
 
-def _iterations(candidates: Sequence[Candidate]) -> float:
+def iterations(candidates: Sequence[Candidate]) -> float:
     """Return how many iterations optimizers counted since the parent; infinite if none counts."""
     counted = []
     for c in candidates:
-        if c.bits.size == 1 and c.reference is not None and c.name.split("/")[-1] in COUNTERS:
-            now, before = (from_components(bits, c.kind, (), None) for bits in (c.bits, c.reference))
-            counted.append(float(now) - float(before))
+        is_counter = c.bits.size == 1 and c.name.replace(".", "/").split("/")[-1] in _COUNTERS
+        if is_counter and c.reference is not None and c.kind.name != "bfloat16" and c.kind.kind in "iuf":
+            now, before = (float(bits.view(c.kind.native)[0]) for bits in (c.bits, c.reference))
+            counted.append(now - before)
     return min((count for count in counted if count >= 1), default=math.inf)
 
 
@@ -205,7 +208,7 @@ _FRAME_OVERHEAD_RATIO: Final = 1.03  # bytes of a frame over the entropy of its 
 _FRAME_OVERHEAD_BYTES: Final = 64  # header, codebook and sums of a frame, and its entry in the manifest
 _MAX_STEP_RATIO: Final = 4.0  # of an array's step to its step without regard to other arrays
 _MAX_SPREADS: Final = 1 / 4  # of a weight's step: in units of the spread of the array
-_NARROWEST: Final = 0.5  # step of second moments, over that of their role
+_NARROWEST: Final = 0.35  # step of second moments, over that of their role
 _MOMENT_MOVEMENTS: Final = 5.0  # in the step of their role: from there on, no harm is known
 _LEAST_REACH: Final = 0.1  # of a first moment's sum of squares: outside its zone, so that a gain can help
 
@@ -233,7 +236,7 @@ class Part:
     d: Array  # a sample of the differences, in the unit of relative steps
     quantizer: Quantizer  # of the role
     harm: float  # of a squared error, relative to the mean of all arrays
-    momentum: float  # correlation of a first moment's update with the movement; 0 if it is not known
+    momentum: float  # how much of the movement a first moment explains, at least; 0 if it is not known
     moment: Moment | None  # only of a large array
     moved: float  # root mean square since the save before, in the same unit; 0 if it is not known
     spread: float  # of the values, in the same unit; infinite if it is not known
@@ -281,7 +284,11 @@ def find_parts(policy: Policy, candidates: list[Candidate], waiting: Collection[
     shapes = {c.name: c.shape for c in candidates}
     moments = find_moments(roles, shapes, "second_moment")
     firsts = [c for c in candidates if c.role == "first_moment"]
-    explained = correlations(candidates, {c.name: _coder(policy, c) for c in firsts})
+    least = min(_COASTED_ITERATIONS / iterations(candidates), 1.0)
+    explained = {
+        name: max(abs(correlation), least)
+        for name, correlation in correlations(candidates, {c.name: _coder(policy, c) for c in firsts}).items()
+    }
     by_name = {c.name: c for c in candidates}
     pools: dict[object, list[_Sampled]] = {}
     small = [c.bits.size for c in candidates if c.bits.size <= MAX_SHARED_COMPONENTS]
@@ -328,7 +335,7 @@ def find_parts(policy: Policy, candidates: list[Candidate], waiting: Collection[
         moment_of = weighing.get(first.name)
         parts.append(
             Part(
-                *(names, first.role, sum(sizes), d, quantizer, harm, abs(momentum), moment_of),
+                *(names, first.role, sum(sizes), d, quantizer, harm, momentum, moment_of),
                 *(moved, spread, most),
             )
         )

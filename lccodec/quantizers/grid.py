@@ -267,7 +267,9 @@ class Grid:
         """Return zigzag bin numbers: uint8 for up to 127 bins a side, uint16 for more."""
         # Differences in a narrowed zone go to the first bin.
         narrowed, wide = self.zone.beyond is not None, int(self.bins.max()) > 127
-        return zigzags(differences, self._reciprocals[owner], self._ends[owner], self.dead_zone, wide, narrowed)
+        return zigzags(
+            differences, self._reciprocals[owner], self._ends[owner], self.dead_zone, wide, narrowed
+        )
 
     @property
     def settles(self) -> Settles | None:
