@@ -35,7 +35,7 @@ STEPS: Final[dict[Role, Quantizer]] = {
 KEYFRAMES: Final[dict[Role, Quantizer]] = {
     **STEPS,
     "weight": KeyframeSteps(first=1 / 32),
-    "second_moment": LogSteps(0.35),
+    "second_moment": LogSteps(0.4),
 }
 
 #: The least and the largest step of weights, in movements of an interval.
@@ -75,7 +75,7 @@ class Balanced(Policy):
         As in `Policy`.
     roles
         As in `Policy`. The factors change only the `relative_step` or `share` of a
-        `UniformDeadzone`. The width of `LogSteps` is halved where second moments move slowly,
+        `UniformDeadzone`. The width of `LogSteps` is less where second moments move slowly,
         unless the target is one of bytes. `Triggered` arrays that wait take no bytes, and
         their error is not counted.
     keyframes
@@ -129,7 +129,7 @@ class Balanced(Policy):
       all else                  Lossless()
       keyframes: weight         KeyframeSteps(first=0.03125)
       keyframes: first_moment   UniformDeadzone(relative_step=4.3, absolute=True, dead_zone=0.25)
-      keyframes: second_moment  LogSteps(step=0.35)
+      keyframes: second_moment  LogSteps(step=0.4)
     """
 
     name: str = "balanced"
@@ -248,7 +248,10 @@ class Balanced(Policy):
                 least, most = part.limits(self.movements)
                 if part.role == "weight":
                     most *= max(_LARGE_PROMISE * (self.intervals or 0.0), 1.0)
+                unjudged = min(max(part.scale * factor, least * factor), most)
                 chosen = min(max(chosen, least * factor * own[part.role]), most)
+                if part.role == "weight" and chosen > unjudged:
+                    chosen = part.held(chosen, unjudged)
             if part.role == "second_moment":
                 chosen = 1.0 if by_size else part.narrowing()
             factors |= dict.fromkeys(part.names, chosen)

@@ -208,8 +208,9 @@ _FRAME_OVERHEAD_RATIO: Final = 1.03  # bytes of a frame over the entropy of its 
 _FRAME_OVERHEAD_BYTES: Final = 64  # header, codebook and sums of a frame, and its entry in the manifest
 _MAX_STEP_RATIO: Final = 4.0  # of an array's step to its step without regard to other arrays
 _MAX_SPREADS: Final = 1 / 4  # of a weight's step: in units of the spread of the array
-_NARROWEST: Final = 0.35  # step of second moments, over that of their role
+_NARROWEST: Final = 0.4  # step of second moments, over that of their role
 _MOMENT_MOVEMENTS: Final = 5.0  # in the step of their role: from there on, no harm is known
+_ERRORS: Final = 3.75  # in a step of weights, of the errors that such steps lead to: a little more
 _LEAST_REACH: Final = 0.1  # of a first moment's sum of squares: outside its zone, so that a gain can help
 
 #: Second moments of all elements of a weight: components, element type, and a typical value.
@@ -224,6 +225,7 @@ class _Sampled(NamedTuple):
     curvature: float  # as far as its second moment tells
     moved: float  # since the save before
     spread: float  # of its values
+    lost: float  # by the reference
 
 
 @dataclass(frozen=True)
@@ -240,6 +242,7 @@ class Part:
     moment: Moment | None  # only of a large array
     moved: float  # root mean square since the save before, in the same unit; 0 if it is not known
     spread: float  # of the values, in the same unit; infinite if it is not known
+    lost: float  # root mean square error of the reference, in the same unit; 0 if it is not known
     widest: float  # factor of the step of a first moment, but for a target of bytes
 
     @property
@@ -260,8 +263,18 @@ class Part:
         least, most = (self.quantizer.widest_factor(self.d, length) for length in lengths)
         return (0.0 if least == math.inf else least * self.scale), most
 
+    def held(self, factor: float, unjudged: float) -> float:
+        """Return the factor of a weight's step that is wider than without a judge: `unjudged`.
+
+        A loss has judged errors of the length that the reference has. So the step may be little
+        longer than that of the save before, but for one that needs no judge.
+        """
+        if not self.lost:
+            return factor
+        return min(factor, max(self.quantizer.widest_factor(self.d, _ERRORS * self.lost), unjudged))
+
     def narrowing(self) -> float:
-        """Return the factor of the step of second moments: half of it where they move slowly."""
+        """Return the factor of the step of second moments: less where they move slowly."""
         wanted = _MOMENT_MOVEMENTS * self.moved / (self.quantizer.bin_width(self.d) or math.inf)
         return round(min(max(wanted, _NARROWEST), 1.0), 2)
 
@@ -315,7 +328,10 @@ def find_parts(policy: Policy, candidates: list[Candidate], waiting: Collection[
         key = (quantizer, c.kind) if pooled else c.name
         unit, d = unit or 1.0, d[:: thin if pooled else 1]
         pools.setdefault(key, []).append(
-            _Sampled(c, d / unit, curvature, _movement(c, quantizer.ordered) / unit, _spread(c) / unit)
+            _Sampled(
+                *(c, d / unit, curvature),
+                *(length / unit for length in (_movement(c, quantizer.ordered), _spread(c), _lost(c))),
+            )
         )
     mean = _mean([(own.curvature, own.c.bits.size) for pool in pools.values() for own in pool])
     parts = []
@@ -331,12 +347,13 @@ def find_parts(policy: Policy, candidates: list[Candidate], waiting: Collection[
         momentum = _mean([(explained.get(own.c.name, math.nan), own.c.bits.size) for own in pool])
         moved = math.sqrt(_mean([(own.moved**2, own.c.bits.size) for own in pool]))
         spread = _mean([(own.spread, own.c.bits.size) for own in pool]) or math.inf
+        lost = math.sqrt(_mean([(own.lost**2, own.c.bits.size) for own in pool]))
         most = _widest(quantizer, [own.d for own in pool])
         moment_of = weighing.get(first.name)
         parts.append(
             Part(
                 *(names, first.role, sum(sizes), d, quantizer, harm, momentum, moment_of),
-                *(moved, spread, most),
+                *(moved, spread, lost, most),
             )
         )
     return parts
@@ -374,6 +391,14 @@ def _movement(c: Candidate, ordered: bool) -> float:
     d = difference(c.past.of(c.bits), c.past.bits, c.kind, ordered).astype(np.float64)
     moved = d[np.isfinite(d) & (d != 0)]
     return root_mean_square(moved) if moved.size >= _MIN_MOVED else math.nan
+
+
+def _lost(c: Candidate) -> float:
+    """Return the root mean square error of a weight's reference; NaN if it is not known."""
+    if c.role != "weight" or c.past is None or c.reference is None or not c.kind.is_float:
+        return math.nan
+    d = difference(c.past.of(c.reference), c.past.bits, c.kind, ordered=False)
+    return root_mean_square(d[np.isfinite(d)].astype(np.float64))
 
 
 def _spread(c: Candidate) -> float:

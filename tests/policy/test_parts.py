@@ -322,10 +322,10 @@ def test_what_a_loss_has_judged_moves_the_limits() -> None:
 @pytest.mark.parametrize(
     ("octaves", "policy", "step"),
     [
-        (0.01, Balanced(), 0.35),
+        (0.01, Balanced(), 0.4),
         (0.14, Balanced(), 0.7),
         (0.3, Balanced(), 1.0),
-        (0.01, Balanced(error=0.5), 0.35),
+        (0.01, Balanced(error=0.5), 0.4),
         (0.01, Balanced(ratio=30), 1.0),
     ],
 )
@@ -342,7 +342,7 @@ def test_steps_of_second_moments_are_narrower_where_they_move_slowly(
     assert quantizer.step == pytest.approx(step, abs=0.05)
     v.past = None  # nothing is known of how they move
     unknown = policy.settle([v]).choose(v.name, v.role, v.kind, v.bits.size)
-    assert unknown == LogSteps(1.0 if policy.ratio else 0.35)
+    assert unknown == LogSteps(1.0 if policy.ratio else 0.4)
 
 
 @pytest.mark.parametrize(("movement", "limited"), [(0.02, False), (0.5, True)])
