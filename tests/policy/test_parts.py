@@ -319,6 +319,15 @@ def test_what_a_loss_has_judged_moves_the_limits() -> None:
     assert widths == pytest.approx([0.6, 1.2, 2.4], rel=0.3)
 
 
+@pytest.mark.parametrize(("lost", "wide"), [(0.2, False), (0.8, True)])
+def test_a_jump_does_not_widen_what_a_loss_has_judged(lost: float, wide: bool) -> None:
+    """Weights move farther than the errors that were judged let expect."""
+    rng = np.random.default_rng(0)
+    moved, error = (0.01 * size * rng.normal(size=5_000) for size in (1.0, lost))
+    step, unjudged = (step_of(Balanced(intervals=0.25, width=width), moved, error) for width in (2.0, 1.0))
+    assert (step > 1.3 * unjudged) is wide
+
+
 @pytest.mark.parametrize(
     ("octaves", "policy", "step"),
     [
