@@ -41,12 +41,21 @@ class Kind:
         Intervals between checkpoints, in iterations.
     points
         Iterations at which states are restored: early, in the middle, late.
+    only
+        An interval and an iteration, if only that place is measured.
     """
 
     name: str
     make: Callable[[Data, int], Training]
     every: tuple[int, ...] = (5, 20, 100)
     points: tuple[int, ...] = (200, 500, 1000)
+    only: tuple[int, int] | None = None
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """Intervals and iterations that are measured."""
+        every = [(interval, point) for interval in self.every for point in self.points]
+        return [place for place in every if self.only in (None, place)]
 
 
 def gpt(data: Data, seed: int) -> Training:

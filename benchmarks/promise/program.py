@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
@@ -21,7 +22,7 @@ from ..measure.results import add_results, tell
 from ..networks.datasets import data_directory
 from . import table
 from .held_out import HELD_OUT
-from .kinds import KINDS, QUICK, Data
+from .kinds import KINDS, QUICK, Data, Kind
 from .restored import measure, outcomes
 from .unseen import UNSEEN
 
@@ -38,10 +39,10 @@ def prepare() -> None:
     torch.use_deterministic_algorithms(True)
 
 
-def measure_kind(name: str, data: Path, cache: Path, policies: dict[str, Any], seeds: int) -> str:
+def measure_kind(kind: Kind, data: Path, cache: Path, policies: dict[str, Any], seeds: int) -> str:
     """Measure one kind; what a process of the pool does."""
-    measure(RUNS[name], Data.load(data), cache, policies, seeds)
-    return name
+    measure(kind, Data.load(data), cache, policies, seeds)
+    return kind.name
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -64,6 +65,9 @@ def parse_arguments() -> argparse.Namespace:
         metavar="POLICY",
         help="presets, NAME=JSON of a policy, or intervals=0.25: a promise that the test loss judges",
     )
+    parser.add_argument(
+        "--only", type=int, nargs=2, metavar=("EVERY", "AT"), help="of each kind: one interval, one iteration"
+    )
     parser.add_argument("--seeds", type=int, default=6, metavar="N", help="of the batches (default: 6)")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes (default: 2)")
     parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}; three seeds")
@@ -78,6 +82,7 @@ def main() -> int:
     data = data_directory(arguments.data)
     names = arguments.kinds or list(QUICK if arguments.quick else RUNS)
     seeds = min(arguments.seeds, 3) if arguments.quick else arguments.seeds
+    kinds = [replace(RUNS[name], only=arguments.only and tuple(arguments.only)) for name in names]
     policies: dict[str, Any] = {}
     for text in arguments.policies or POLICIES:
         name, _, document = text.partition("=")
@@ -85,10 +90,10 @@ def main() -> int:
         promised = isinstance(value, float)
         policies[text if promised else name] = Balanced(intervals=value).to_json() if promised else value
     with ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn"), initializer=prepare) as pool:
-        made = [pool.submit(measure_kind, n, data, arguments.cache, policies, seeds) for n in names]
+        made = [pool.submit(measure_kind, kind, data, arguments.cache, policies, seeds) for kind in kinds]
         for future in as_completed(made):
             print(f"done: {future.result()}", file=sys.stderr)
-    found = [o for name in names for o in outcomes(arguments.cache, RUNS[name], policies, seeds)]
+    found = [o for kind in kinds for o in outcomes(arguments.cache, kind, policies, seeds)]
     rows = table.rows(found)
     text = "\n\n".join(
         [

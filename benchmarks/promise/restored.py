@@ -97,21 +97,19 @@ def file_of(cache: Path, kind: str, every: int, point: int, policy: str, seeds: 
 
 def outcomes(cache: Path, kind: Kind, policies: Mapping[str, Any], seeds: int) -> Iterator[Outcome]:
     """Yield what was measured of a kind."""
-    for every in kind.every:
-        for point in kind.points:
-            for policy in (EXACT, STALE, *policies):
-                path = file_of(cache, kind.name, every, point, policy, seeds)
-                if path.exists():
-                    found = json.loads(path.read_text())
-                    yield Outcome(**{**found, "curve": tuple(map(tuple, found["curve"]))})
+    for every, point in kind.places:
+        for policy in (EXACT, STALE, *policies):
+            path = file_of(cache, kind.name, every, point, policy, seeds)
+            if path.exists():
+                found = json.loads(path.read_text())
+                yield Outcome(**{**found, "curve": tuple(map(tuple, found["curve"]))})
 
 
 def measure(kind: Kind, data: Data, cache: Path, policies: Mapping[str, Any], seeds: int) -> None:
     """Train a run of a kind, and measure at its points what is not measured yet."""
     missing = [
         (every, point, policy)
-        for every in kind.every
-        for point in kind.points
+        for every, point in kind.places
         for policy in (EXACT, STALE, *policies)
         if not file_of(cache, kind.name, every, point, policy, seeds).exists()
     ]

@@ -19,9 +19,12 @@ cost more than the interval gained. So a step is also at most a part of the spre
 A first moment is a step that the optimizer has yet to take. A run that resumes without it falls
 behind by what it would have coasted: about the square of the correlation of the last movement with
 the update that the moment stands for. That is half an interval where saves are some iterations
-apart, and next to nothing where an interval is many times as long as the memory of the moment. Some
-optimizers take the sign of a moment. There the movement follows the signs better than the sizes,
-and what is small, and would be in the zone, moves weights as far as all else.
+apart, and next to nothing where an interval is many times as long as the memory of the moment. At a
+large rate weights swing, and a moment explains little of the movement; what is learned is still a
+part of the moment. So where an optimizer counts few iterations between two saves, its moments are
+kept as if they explained more. Some optimizers take the sign of a moment. There the movement
+follows the signs better than the sizes, and what is small, and would be in the zone, moves weights
+as far as all else.
 
 A second moment sets the length of all updates to come. A run late in training, which lives at the
 edge of what its rate allows, loses half an interval of ten iterations by updates that are 3 % too
@@ -45,7 +48,7 @@ import numpy as np
 
 from ..arguments import check_bool, positive
 from ..element_table import ElementType
-from ..element_types import Array, from_components
+from ..element_types import Array
 from ..errors import ArgumentError
 from ..frame.content import MAX_SHARED_COMPONENTS
 from ..quantizers.base import Quantizer
@@ -117,12 +120,12 @@ _MIN_MOVED: Final = 64  # elements of a sample that moved: fewer say nothing
 
 _TYPICAL_CORRELATION: Final = 0.5  # where the step of a first moment is that of its role
 _MIN_MOMENT_RATIO: Final = 0.4  # of its step to that of its role
-_MAX_MOMENT_RATIO: Final = 1.9
+_MAX_MOMENT_RATIO: Final = 1.75
 
 #: Where few iterations lie between two saves, a moment counts at least as if its correlation were
 #: this over their number: it reaches about ten iterations, however little of the last it explains.
-_COASTED_ITERATIONS: Final = 6.5
-COUNTERS: Final = frozenset(["step", "count", "iterations"])  # of optimizers: names of scalars
+_COASTED_ITERATIONS: Final = 7.6
+_COUNTERS: Final = frozenset(["step", "count", "iterations"])  # of optimizers: names of scalars
 
 #: Of a promise in intervals, first moments may cost this part. Without a promise, they cost this.
 _SHARE_OF_PROMISE: Final = 1 / 3
@@ -167,7 +170,6 @@ def correlations(candidates: Sequence[Candidate], quantizers: Mapping[str, Quant
     roles = {c.name: c.role for c in candidates if c.why not in _APART}
     shapes = {c.name: c.shape for c in candidates}
     second = find_moments(roles, shapes, "second_moment")
-    least = min(_COASTED_ITERATIONS / _iterations(candidates), 1.0)
     found = {}
     for weight, moment in find_moments(roles, shapes, "first_moment").items():
         if moment not in quantizers or not quantizers[moment].lossy:
@@ -187,17 +189,18 @@ def correlations(candidates: Sequence[Candidate], quantizers: Mapping[str, Quant
             if v is None:
                 signs = np.sign(update)
                 explained.append(float(d @ signs) / math.sqrt(float(d @ d) * float(signs @ signs)))
-            found[moment] = max(*map(abs, explained), least)
+            found[moment] = max(explained, key=abs)
     return found
 
 
-def _iterations(candidates: Sequence[Candidate]) -> float:
+def iterations(candidates: Sequence[Candidate]) -> float:
     """Return how many iterations optimizers counted since the parent; infinite if none counts."""
     counted = []
     for c in candidates:
-        if c.bits.size == 1 and c.reference is not None and c.name.split("/")[-1] in COUNTERS:
-            now, before = (from_components(bits, c.kind, (), None) for bits in (c.bits, c.reference))
-            counted.append(float(now) - float(before))
+        is_counter = c.bits.size == 1 and c.name.replace(".", "/").split("/")[-1] in _COUNTERS
+        if is_counter and c.reference is not None and c.kind.name != "bfloat16" and c.kind.kind in "iuf":
+            now, before = (float(bits.view(c.kind.native)[0]) for bits in (c.bits, c.reference))
+            counted.append(now - before)
     return min((count for count in counted if count >= 1), default=math.inf)
 
 
@@ -211,8 +214,9 @@ _FRAME_OVERHEAD_RATIO: Final = 1.03  # bytes of a frame over the entropy of its 
 _FRAME_OVERHEAD_BYTES: Final = 64  # header, codebook and sums of a frame, and its entry in the manifest
 _MAX_STEP_RATIO: Final = 4.0  # of an array's step to its step without regard to other arrays
 _MAX_SPREADS: Final = 1 / 4  # of a weight's step: in units of the spread of the array
-_NARROWEST: Final = 0.5  # step of second moments, over that of their role
+_NARROWEST: Final = 0.4  # step of second moments, over that of their role
 _MOMENT_MOVEMENTS: Final = 5.0  # in the step of their role: from there on, no harm is known
+_ERRORS: Final = 3.75  # in a step of weights, of the errors that such steps lead to: a little more
 _LEAST_REACH: Final = 0.1  # of a first moment's sum of squares: outside its zone, so that a gain can help
 
 #: Second moments of all elements of a weight: components, element type, and a typical value.
@@ -227,6 +231,7 @@ class _Sampled(NamedTuple):
     curvature: float  # as far as its second moment tells
     moved: float  # since the save before
     spread: float  # of its values
+    lost: float  # by the reference
 
 
 @dataclass(frozen=True)
@@ -239,10 +244,11 @@ class Part:
     d: Array  # a sample of the differences, in the unit of relative steps
     quantizer: Quantizer  # of the role
     harm: float  # of a squared error, relative to the mean of all arrays
-    momentum: float  # correlation of a first moment's update with the movement; 0 if it is not known
+    momentum: float  # how much of the movement a first moment explains, at least; 0 if it is not known
     moment: Moment | None  # only of a large array
     moved: float  # root mean square since the save before, in the same unit; 0 if it is not known
     spread: float  # of the values, in the same unit; infinite if it is not known
+    lost: float  # root mean square error of the reference, in the same unit; 0 if it is not known
     widest: float  # factor of the step of a first moment, but for a target of bytes
 
     @property
@@ -263,8 +269,18 @@ class Part:
         least, most = (self.quantizer.widest_factor(self.d, length) for length in lengths)
         return (0.0 if least == math.inf else least * self.scale), most
 
+    def held(self, factor: float, unjudged: float) -> float:
+        """Return the factor of a weight's step that is wider than without a judge: `unjudged`.
+
+        A loss has judged errors of the length that the reference has. So the step may be little
+        longer than that of the save before, but for one that needs no judge.
+        """
+        if not self.lost:
+            return factor
+        return min(factor, max(self.quantizer.widest_factor(self.d, _ERRORS * self.lost), unjudged))
+
     def narrowing(self) -> float:
-        """Return the factor of the step of second moments: half of it where they move slowly."""
+        """Return the factor of the step of second moments: less where they move slowly."""
         wanted = _MOMENT_MOVEMENTS * self.moved / (self.quantizer.bin_width(self.d) or math.inf)
         return round(min(max(wanted, _NARROWEST), 1.0), 2)
 
@@ -287,7 +303,11 @@ def find_parts(policy: Policy, candidates: list[Candidate], waiting: Collection[
     shapes = {c.name: c.shape for c in candidates}
     moments = find_moments(roles, shapes, "second_moment")
     firsts = [c for c in candidates if c.role == "first_moment"]
-    explained = correlations(candidates, {c.name: _coder(policy, c) for c in firsts})
+    least = min(_COASTED_ITERATIONS / iterations(candidates), 1.0)
+    explained = {
+        name: max(abs(correlation), least)
+        for name, correlation in correlations(candidates, {c.name: _coder(policy, c) for c in firsts}).items()
+    }
     by_name = {c.name: c for c in candidates}
     pools: dict[object, list[_Sampled]] = {}
     small = [c.bits.size for c in candidates if c.bits.size <= MAX_SHARED_COMPONENTS]
@@ -314,7 +334,10 @@ def find_parts(policy: Policy, candidates: list[Candidate], waiting: Collection[
         key = (quantizer, c.kind) if pooled else c.name
         unit, d = unit or 1.0, d[:: thin if pooled else 1]
         pools.setdefault(key, []).append(
-            _Sampled(c, d / unit, curvature, _movement(c, quantizer.ordered) / unit, _spread(c) / unit)
+            _Sampled(
+                *(c, d / unit, curvature),
+                *(length / unit for length in (_movement(c, quantizer.ordered), _spread(c), _lost(c))),
+            )
         )
     mean = _mean([(own.curvature, own.c.bits.size) for pool in pools.values() for own in pool])
     parts = []
@@ -330,12 +353,13 @@ def find_parts(policy: Policy, candidates: list[Candidate], waiting: Collection[
         momentum = _mean([(explained.get(own.c.name, math.nan), own.c.bits.size) for own in pool])
         moved = math.sqrt(_mean([(own.moved**2, own.c.bits.size) for own in pool]))
         spread = _mean([(own.spread, own.c.bits.size) for own in pool]) or math.inf
+        lost = math.sqrt(_mean([(own.lost**2, own.c.bits.size) for own in pool]))
         most = _widest(quantizer, [own.d for own in pool])
         moment_of = weighing.get(first.name)
         parts.append(
             Part(
-                *(names, first.role, sum(sizes), d, quantizer, harm, abs(momentum), moment_of),
-                *(moved, spread, most),
+                *(names, first.role, sum(sizes), d, quantizer, harm, momentum, moment_of),
+                *(moved, spread, lost, most),
             )
         )
     return parts
@@ -377,6 +401,14 @@ def _movement(c: Candidate, ordered: bool) -> float:
     return root_mean_square(moved) if moved.size >= _MIN_MOVED else math.nan
 
 
+def _lost(c: Candidate) -> float:
+    """Return the root mean square error of a weight's reference; NaN if it is not known."""
+    if c.role != "weight" or c.past is None or c.reference is None or not c.kind.is_float:
+        return math.nan
+    d = difference(c.past.of(c.reference), c.past.bits, c.kind, ordered=False)
+    return root_mean_square(d[np.isfinite(d)].astype(np.float64))
+
+
 def _spread(c: Candidate) -> float:
     """Return the root mean square of a weight's distances from its mean; NaN for other arrays."""
     if c.role != "weight":
@@ -404,7 +436,7 @@ def _mean(values: list[tuple[float, int]]) -> float:
 #: because they forget their past in about ten steps.
 STEPS: Final[dict[Role, Quantizer]] = {
     "weight": UniformDeadzone(share=0.43),
-    "first_moment": UniformDeadzone(relative_step=4.0, absolute=True, dead_zone=0.25),
+    "first_moment": UniformDeadzone(relative_step=4.3, absolute=True, dead_zone=0.25),
     "second_moment": LogSteps(1.0),
 }
 
@@ -412,7 +444,7 @@ STEPS: Final[dict[Role, Quantizer]] = {
 KEYFRAMES: Final[dict[Role, Quantizer]] = {
     **STEPS,
     "weight": KeyframeSteps(first=1 / 32),
-    "second_moment": LogSteps(0.5),
+    "second_moment": LogSteps(0.4),
 }
 
 #: The least and the largest step of weights, in movements of an interval.
@@ -452,7 +484,7 @@ class Balanced(Policy):
         As in `Policy`.
     roles
         As in `Policy`. The factors change only the `relative_step` or `share` of a
-        `UniformDeadzone`. The width of `LogSteps` is halved where second moments move slowly,
+        `UniformDeadzone`. The width of `LogSteps` is less where second moments move slowly,
         unless the target is one of bytes. `Triggered` arrays that wait take no bytes, and
         their error is not counted.
     keyframes
@@ -501,12 +533,12 @@ class Balanced(Policy):
     balanced, ratio=50
       below 256 values          Lossless()
       weight                    UniformDeadzone(share=0.43)
-      first_moment              UniformDeadzone(relative_step=1.7, absolute=True)
+      first_moment              UniformDeadzone(relative_step=4.3, absolute=True, dead_zone=0.25)
       second_moment             LogSteps()
       all else                  Lossless()
       keyframes: weight         KeyframeSteps(first=0.03125)
-      keyframes: first_moment   UniformDeadzone(relative_step=1.7, absolute=True)
-      keyframes: second_moment  LogSteps(step=0.5)
+      keyframes: first_moment   UniformDeadzone(relative_step=4.3, absolute=True, dead_zone=0.25)
+      keyframes: second_moment  LogSteps(step=0.4)
     """
 
     name: str = "balanced"
@@ -625,7 +657,10 @@ class Balanced(Policy):
                 least, most = part.limits(self.movements)
                 if part.role == "weight":
                     most *= max(_LARGE_PROMISE * (self.intervals or 0.0), 1.0)
+                unjudged = min(max(part.scale * factor, least * factor), most)
                 chosen = min(max(chosen, least * factor * own[part.role]), most)
+                if part.role == "weight" and chosen > unjudged:
+                    chosen = part.held(chosen, unjudged)
             if part.role == "second_moment":
                 chosen = 1.0 if by_size else part.narrowing()
             factors |= dict.fromkeys(part.names, chosen)

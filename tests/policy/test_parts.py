@@ -15,6 +15,7 @@ from lccodec.policy.balanced import (
     SAMPLE,
     correlations,
     entropy,
+    iterations,
     left,
     moment_scale,
     moment_width,
@@ -23,7 +24,6 @@ from lccodec.policy.balanced import (
 )
 from lccodec.policy.policy import Candidate, Past
 from lccodec.policy.roles import Role
-from lccodec.quantizers.grid import DEAD_ZONE
 
 from ..support.candidates import candidate
 from ..support.chains import deltas
@@ -130,15 +130,15 @@ def test_a_sample_does_not_change_with_the_array() -> None:
 
 
 @given(st.integers(1, 500), st.floats(0.05, 0.9))
-def test_the_widest_step_leaves_its_share(size: int, share: float) -> None:
+def test_the_widest_zone_leaves_its_share(size: int, share: float) -> None:
     d = np.random.default_rng(size).standard_t(3, size)
-    step = widest(d, share)
-    outside = np.square(d[np.abs(d) >= DEAD_ZONE * step * (1 - 1e-12)]).sum()
-    further = np.square(d[np.abs(d) >= DEAD_ZONE * step * (1 + 1e-12)]).sum()
+    zone = widest(d, share)
+    outside = np.square(d[np.abs(d) >= zone * (1 - 1e-12)]).sum()
+    further = np.square(d[np.abs(d) >= zone * (1 + 1e-12)]).sum()
     assert further <= share * np.square(d).sum() * (1 + 1e-9) <= outside * (1 + 1e-8)
 
 
-def test_of_nothing_any_step_leaves_a_share() -> None:
+def test_of_nothing_any_zone_leaves_a_share() -> None:
     assert widest(np.zeros(5), 0.1) == widest(np.zeros(0), 0.1) == math.inf
 
 
@@ -232,7 +232,35 @@ def test_a_policy_follows(interval: int, finer: bool) -> None:
     quantizer = settled.choose(c.name, c.role, c.kind, c.bits.size)
     assert isinstance(quantizer, UniformDeadzone)
     assert quantizer.relative_step is not None
-    assert (quantizer.relative_step < 1.7) is finer
+    assert (quantizer.relative_step < 4.3) is finer
+
+
+@pytest.mark.parametrize(
+    ("count", "before", "expected"), [(30, 20, 10), (20, 20, math.inf), (3, 9, math.inf)]
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+def test_optimizers_count_iterations(count: int, before: int, expected: float, dtype: type) -> None:
+    step, slower = (
+        candidate(
+            f"optimizer/state/{place}/step", np.array(now, dtype), "other", before=np.array(then, dtype)
+        )
+        for place, now, then in ((0, count, before), (1, 900, 0))
+    )
+    assert iterations([*run_of_adam(20), step]) == expected
+    assert iterations([step, slower]) == min(expected, 900)
+
+
+def test_a_moment_reaches_some_iterations_whatever_it_explains() -> None:
+    steps = []
+    for passed in (None, 100, 20, 8):
+        arrays = run_of_adam(100, 5000)
+        counts = np.array(500, np.int32), np.array(500 - (passed or 0), np.int32)
+        count = candidate("optimizer/count", counts[0], "other", before=counts[1])
+        settled = Balanced().settle(arrays if passed is None else [*arrays, count])
+        quantizer = settled.choose(MOMENT, "first_moment", arrays[1].kind, 5000)
+        assert isinstance(quantizer, UniformDeadzone)
+        steps.append(quantizer.relative_step)
+    assert steps[0] == steps[1] >= steps[2] > steps[3]
 
 
 def test_a_promise_widens_or_narrows_moments() -> None:
@@ -291,13 +319,22 @@ def test_what_a_loss_has_judged_moves_the_limits() -> None:
     assert widths == pytest.approx([0.6, 1.2, 2.4], rel=0.3)
 
 
+@pytest.mark.parametrize(("lost", "wide"), [(0.2, False), (0.8, True)])
+def test_a_jump_does_not_widen_what_a_loss_has_judged(lost: float, wide: bool) -> None:
+    """Weights move farther than the errors that were judged let expect."""
+    rng = np.random.default_rng(0)
+    moved, error = (0.01 * size * rng.normal(size=5_000) for size in (1.0, lost))
+    step, unjudged = (step_of(Balanced(intervals=0.25, width=width), moved, error) for width in (2.0, 1.0))
+    assert (step > 1.3 * unjudged) is wide
+
+
 @pytest.mark.parametrize(
     ("octaves", "policy", "step"),
     [
-        (0.01, Balanced(), 0.5),
+        (0.01, Balanced(), 0.4),
         (0.14, Balanced(), 0.7),
         (0.3, Balanced(), 1.0),
-        (0.01, Balanced(error=0.5), 0.5),
+        (0.01, Balanced(error=0.5), 0.4),
         (0.01, Balanced(ratio=30), 1.0),
     ],
 )
@@ -314,7 +351,7 @@ def test_steps_of_second_moments_are_narrower_where_they_move_slowly(
     assert quantizer.step == pytest.approx(step, abs=0.05)
     v.past = None  # nothing is known of how they move
     unknown = policy.settle([v]).choose(v.name, v.role, v.kind, v.bits.size)
-    assert unknown == LogSteps(1.0 if policy.ratio else 0.5)
+    assert unknown == LogSteps(1.0 if policy.ratio else 0.4)
 
 
 @pytest.mark.parametrize(("movement", "limited"), [(0.02, False), (0.5, True)])

@@ -398,3 +398,24 @@ def test_a_bound_holds_however_often_an_array_is_coded_in_other_company(dtype: s
             others = np.repeat(rng.uniform(1.5, 2, 8), 100).astype(dtype)
             now = round_trip(np.concatenate([now, others]), UniformDeadzone(max_error=bound))[:400]
         assert np.abs(now.astype(np.float64) - original).max() <= bound
+
+
+def test_a_narrow_zone_keeps_the_signs_of_small_values() -> None:
+    values = np.random.default_rng(0).laplace(size=5000).astype(np.float32)
+    quantizer = UniformDeadzone(relative_step=4, absolute=True, dead_zone=0.25)
+    restored = decode(encode(values, quantizer))
+    rms = np.sqrt(np.square(values.astype(float)).mean())
+    outside = np.abs(values) > 1.001 * rms
+    assert (restored[outside] * values[outside] > 0).all()
+    assert (restored[np.abs(values) < 0.999 * rms] == 0).all()
+    assert len(np.unique(restored)) <= 6  # next to nothing is said of sizes
+    assert quantizer.guarantee.max_growth == 10
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"step": 1.0}, {"share": 0.3}, {"max_error": 0.1}, {"relative_step": 1.0, "zone": 2.0}]
+)
+def test_another_zone_needs_a_relative_step(parameters: dict[str, float]) -> None:
+    dead_zone = parameters.pop("zone", 0.3)
+    with pytest.raises(ArgumentError, match="dead_zone"):
+        UniformDeadzone(**parameters, dead_zone=dead_zone)
