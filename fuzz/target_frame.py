@@ -11,13 +11,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from lccodec.entropy.numbers import zigzag
 from outcomes import Outcomes, TooLargeError
 
 import lccodec
 from lccodec.constants import MAX_EXPANSION, METHOD_PLANES, STREAM_SPLIT
 from lccodec.element_table import ELEMENT_TYPES, ElementType
-from lccodec.element_types import Array, components, from_components, unwork
+from lccodec.element_types import Array, components, from_components, unwork, zigzag
 from lccodec.entropy.stream_writer import write_stream
 from lccodec.frame.content import SUM_MASK, array_sum
 from lccodec.frame.decode import decode_components
