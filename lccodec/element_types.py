@@ -6,7 +6,7 @@ real part, then the imaginary part. bfloat16 is handled on its bit patterns, so 
 no package for it. Only returning NumPy's native type needs one (the extra ``bfloat16``).
 
 The format stores numbers little-endian, whatever the byte order of the host is. No other module of
-the format takes the bytes of numbers that are larger than one byte: ``tests/test_byteorder.py``
+the format takes the bytes of numbers that are larger than one byte: ``tests/test_element_types.py``
 checks this in the syntax trees. Nothing is copied for it on a little-endian host.
 
 Sources: SPEC 2 and 5.2 (element types), SPEC 7.5 (zigzag codes), SPEC 7.6 (reconstruction), IEEE

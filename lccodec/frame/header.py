@@ -52,6 +52,7 @@ _HEAD: Final = struct.Struct("<2sBBBBBB")
 TAIL: Final = struct.Struct("<QI")
 #: The least and the largest block_log2 of methods that are not as others (LCC-LIM-02).
 _BLOCK_LOG2: Final = {METHOD_RAW: (0, 0), METHOD_SMOOTH: (MIN_SMOOTH_BLOCK_LOG2, MAX_SMOOTH_BLOCK_LOG2)}
+_TOO_MANY_ELEMENTS: Final = f"more than {MAX_ELEMENTS} elements, extents of 0 left out"
 _METHODS: Final = {
     METHOD_RAW: "raw",
     METHOD_PLANES: "planes",
@@ -139,19 +140,13 @@ class FrameHeader:
 
 def check_shape(shape: Shape) -> None:
     """Raise ``ArgumentError`` if no reader accepts an array of this shape."""
-    broken = _too_many_elements([shape])
+    broken = None
+    if math.prod(filter(None, shape)) > MAX_ELEMENTS:
+        broken = _TOO_MANY_ELEMENTS
     if len(shape) > MAX_DIMENSIONS:
         broken = f"{len(shape)} dimensions, more than {MAX_DIMENSIONS}"
     if broken:
         raise ArgumentError(f"an array of shape {shape} cannot be stored: {broken}")
-
-
-def _too_many_elements(shapes: Sequence[Shape]) -> str | None:
-    """Return what is wrong with arrays of these shapes together, or ``None``."""
-    elements = 0
-    for shape in shapes:
-        elements += math.prod(filter(None, shape))  # the extents of an empty array are limited too
-    return f"more than {MAX_ELEMENTS} elements, extents of 0 left out" if elements > MAX_ELEMENTS else None
 
 
 def parse_header(data: bytes | Stored, where: str = "frame", behind: int = 0) -> FrameHeader:
@@ -202,8 +197,11 @@ def parse_header(data: bytes | Stored, where: str = "frame", behind: int = 0) ->
     if cursor.remaining < behind:
         raise TruncatedError("LCC-FRM-02", where, f"{len(data)} bytes do not hold a whole frame")
     header = FrameHeader(method, kind, relative, shapes, block_log2, run, ordered)
-    if broken := _too_many_elements(header.shapes):
-        raise LimitError("LCC-LIM-01", where, broken)
+    elements = 0
+    for shape in shapes:
+        elements += math.prod(filter(None, shape))  # the extents of an empty array are limited too
+    if elements > MAX_ELEMENTS:
+        raise LimitError("LCC-LIM-01", where, _TOO_MANY_ELEMENTS)
     if run and header.components > MAX_RUN_COMPONENTS:
         raise LimitError("LCC-LIM-09", where, f"a run of {header.components} components is too long")
     return header
