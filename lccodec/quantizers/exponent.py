@@ -150,7 +150,7 @@ class _Partition:
         for start in batch.pieces():
             differences, owner = batch.finite_outside(start, self.zone)
             patterns = differences.view(self._pattern)
-            seen = np.count_nonzero(self._most)
+            seen = int(np.count_nonzero(self._most))
             buckets = self._numbers(differences, owner).astype(np.intp, copy=False)
             np.minimum.at(self._least, buckets, patterns)  # patterns of one sign rise with the size
             np.maximum.at(self._most, buckets, patterns)
