@@ -12,6 +12,7 @@ Source: SPEC 8 (LCC-PCS).
 from __future__ import annotations
 
 import itertools
+import math
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,10 +21,21 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Final, NamedTuple, Protocol
 
-from ..constants import DIGEST_SIZE, PIECE_ENTRY_SIZE
+from ..constants import DIGEST_SIZE, METHOD_RAW, PIECE_ENTRY_SIZE, RAW_BLOCK_LOG2
 from ..cursor import Cursor, Stored
-from ..errors import ChecksumError, FormatError, TruncatedError
-from ..frame.header import Cutter, FrameHeader, block_count, block_number, block_starts, head_size
+from ..errors import ChecksumError, DataError, FormatError, TruncatedError
+from ..frame.header import (
+    MIN_PIECE_BYTES,
+    MIN_RAW_PIECE_BYTES,
+    SIZE_BYTES,
+    FrameHeader,
+    block_count,
+    block_number,
+    block_starts,
+    head_size,
+    is_cut,
+    parse_header,
+)
 from ..parallel import SideThread, batches, ordered
 from .source import Stretch
 from .system import Bytes
@@ -84,13 +96,65 @@ class FrameHasher:
 
     def __init__(self) -> None:
         self._pieces: list[Piece] = []
-        self._cutter = Cutter(self._take, self._close)
-        self.update = self._cutter.update  # is given the next bytes of the frame
-        self._digest, self._length = sha256(), 0
+        self._digest, self._length, self._blocks = sha256(), 0, 0  # of the open piece
+        self._held: bytes | None = b""  # until the first block is known
+        self._left: float = 0  # bytes of the head, or of the block, that are to come
+        self._fixed: int | None = None  # bytes of a block of a raw frame
+        self._least = MIN_PIECE_BYTES
+        self._field = b""  # the size of the next block, as far as it is there
+        self._coming = 0  # blocks that have not begun
+
+    def update(self, data: Bytes) -> None:
+        """Take the next bytes of the frame."""
+        view = memoryview(data).cast("B")
+        if self._held is not None:
+            view = memoryview(self._held + view) if self._held else view
+            self._left = math.inf
+            try:
+                header = parse_header(view)
+                head = head_size(view, header)
+            except TruncatedError:
+                self._held = bytes(view)
+                return
+            except DataError:
+                pass  # it is not cut
+            else:
+                if is_cut(header):
+                    self._left, self._coming = head, block_count(header)
+                    if header.method == METHOD_RAW:
+                        self._fixed, self._least = header.kind.size << RAW_BLOCK_LOG2, MIN_RAW_PIECE_BYTES
+            self._held = None
+        while len(view):
+            if not self._left:  # the next block begins, or what is behind the last
+                if not self._coming:
+                    self._left = math.inf
+                elif self._fixed is not None:
+                    self._left = self._fixed if self._coming > 1 else math.inf
+                else:
+                    missing = SIZE_BYTES - len(self._field)
+                    self._field += view[:missing]
+                    self._left = min(missing, len(view))
+                    if len(self._field) == SIZE_BYTES:
+                        self._left = missing + int.from_bytes(self._field, "little")
+                        self._field = b""
+                if not self._field and self._coming:
+                    self._coming -= 1
+                    self._blocks += 1
+            size = len(view) if len(view) < self._left else int(self._left)
+            self._digest.update(view[:size])
+            self._length += size
+            view, self._left = view[size:], self._left - size
+            # The open piece ends if it is the head, or long enough and not the last.
+            ends = not self._blocks or (self._coming and self._length >= self._least)
+            if ends and not self._left and not self._field:
+                self._close()
 
     def finish(self) -> tuple[FrameEntry, bytes]:
         """Return the entry of the frame, and its table; empty for a frame of one piece."""
-        self._close(self._cutter.finish())
+        held = self._held or b""  # of a frame that ends early
+        self._digest.update(held)
+        self._length += len(held)
+        self._close()
         length, table = 0, bytearray()
         for piece in self._pieces:
             length += piece.length
@@ -99,13 +163,9 @@ class FrameHasher:
             return FrameEntry(length, self._pieces[0].digest), b""
         return FrameEntry(length, sha256(table).digest()[:DIGEST_SIZE], len(table)), bytes(table)
 
-    def _take(self, data: memoryview) -> None:
-        self._digest.update(data)
-        self._length += len(data)
-
-    def _close(self, blocks: int) -> None:
-        self._pieces.append(Piece(blocks, self._length, self._digest.digest()[:DIGEST_SIZE]))
-        self._digest, self._length = sha256(), 0
+    def _close(self) -> None:
+        self._pieces.append(Piece(self._blocks, self._length, self._digest.digest()[:DIGEST_SIZE]))
+        self._digest, self._length, self._blocks = sha256(), 0, 0
 
 
 def _check_digest(piece: Piece, digest: bytes, number: int, where: str) -> None:

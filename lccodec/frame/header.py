@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
@@ -43,7 +43,7 @@ from ..constants import (
 )
 from ..cursor import Cursor, Stored
 from ..element_table import ELEMENT_TYPES, ElementType
-from ..errors import ArgumentError, DataError, FormatError, LimitError, TruncatedError, UnsupportedError
+from ..errors import ArgumentError, FormatError, LimitError, TruncatedError, UnsupportedError
 
 Shape = tuple[int, ...]
 
@@ -208,10 +208,10 @@ def parse_header(data: bytes | Stored, where: str = "frame", behind: int = 0) ->
 
 
 #: Bytes of a piece, at least (a writer's choice): coded blocks may have a few bytes each.
-_MIN_PIECE_BYTES: Final = 1 << 12
-_MIN_RAW_PIECE_BYTES: Final = 1 << 18
+MIN_PIECE_BYTES: Final = 1 << 12
+MIN_RAW_PIECE_BYTES: Final = 1 << 18
 _MIN_RAW_BYTES: Final = 1 << 20  # of a raw frame that is worth a table
-_SIZE_BYTES: Final = 4  # of the size before each block
+SIZE_BYTES: Final = 4  # of the size before each block
 
 
 def block_count(header: FrameHeader) -> int:
@@ -341,81 +341,13 @@ def block_starts(piece: Stored, header: FrameHeader, blocks: int, *, last: bool)
 
 def raw_pieces(header: FrameHeader) -> int:
     """Return in how many pieces a raw frame is cut; 0 if it is not."""
-    if not _is_cut(header):
+    if not is_cut(header):
         return 0
-    blocks = -(-_MIN_RAW_PIECE_BYTES // (header.kind.size << RAW_BLOCK_LOG2))  # of a piece
+    blocks = -(-MIN_RAW_PIECE_BYTES // (header.kind.size << RAW_BLOCK_LOG2))  # of a piece
     return 1 + -(-block_count(header) // blocks)
 
 
-def _is_cut(header: FrameHeader) -> bool:
+def is_cut(header: FrameHeader) -> bool:
+    """Return whether a frame has several pieces."""
     large = header.method != METHOD_RAW or header.nbytes >= _MIN_RAW_BYTES
     return large and block_count(header) > 1
-
-
-class Cutter:
-    """Tells where a frame is cut while its bytes go by.
-
-    `take` is called with bytes of the open piece, in order; `close` at the end of every piece but
-    the last, with the number of its blocks.
-    """
-
-    def __init__(self, take: Callable[[memoryview], object], close: Callable[[int], object]) -> None:
-        self._take, self._close = take, close
-        self._held: bytes | None = b""  # until the first block is known
-        self._left: float = 0  # bytes of the head, or of the block, that are to come
-        self._fixed: int | None = None  # bytes of a block of a raw frame
-        self._least = _MIN_PIECE_BYTES
-        self._field = b""  # the size of the next block, as far as it is there
-        self._length = self._blocks = 0  # of the open piece
-        self._coming = 0  # blocks that have not begun
-
-    def update(self, data: bytes | bytearray | memoryview) -> None:
-        """Take the next bytes of the frame."""
-        view = memoryview(data).cast("B")
-        if self._held is not None:
-            view = memoryview(self._held + view) if self._held else view
-            self._left = math.inf
-            try:
-                header = parse_header(view)
-                head = head_size(view, header)
-            except TruncatedError:
-                self._held = bytes(view)
-                return
-            except DataError:
-                pass  # it is not cut
-            else:
-                if _is_cut(header):
-                    self._left, self._coming = head, block_count(header)
-                    if header.method == METHOD_RAW:
-                        self._fixed, self._least = header.kind.size << RAW_BLOCK_LOG2, _MIN_RAW_PIECE_BYTES
-            self._held = None
-        while len(view):
-            if not self._left:  # the next block begins, or what is behind the last
-                if not self._coming:
-                    self._left = math.inf
-                elif self._fixed is not None:
-                    self._left = self._fixed if self._coming > 1 else math.inf
-                else:
-                    missing = _SIZE_BYTES - len(self._field)
-                    self._field += view[:missing]
-                    self._left = min(missing, len(view))
-                    if len(self._field) == _SIZE_BYTES:
-                        self._left = missing + int.from_bytes(self._field, "little")
-                        self._field = b""
-                if not self._field and self._coming:
-                    self._coming -= 1
-                    self._blocks += 1
-            size = len(view) if len(view) < self._left else int(self._left)
-            self._take(view[:size])
-            self._length += size
-            view, self._left = view[size:], self._left - size
-            # The open piece ends if it is the head, or long enough and not the last.
-            ends = not self._blocks or (self._coming and self._length >= self._least)
-            if ends and not self._left and not self._field:
-                self._close(self._blocks)
-                self._length = self._blocks = 0
-
-    def finish(self) -> int:
-        """Take what is held back of a frame that ends early; return the last piece's blocks."""
-        self._take(memoryview(self._held or b""))
-        return self._blocks
