@@ -77,8 +77,8 @@ class Family:
     """All that an optimizer keeps of each parameter, and the roles of these entries.
 
     Each family was tried: after a restore from any preset, the updates of its optimizers are finite
-    and of the right size (``tests/adapters/torch/test_optimizer.py``). Some are exact for that. Two means of which one is taken from the other are coded together
-    (:mod:`lccodec.policy.centered`).
+    and of the right size (``tests/adapters/torch/test_optimizer.py``). Some are exact for that. Two
+    means of which one is taken from the other are coded together (:mod:`lccodec.policy.centered`).
     """
 
     roles: Mapping[str, Role]
