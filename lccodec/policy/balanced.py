@@ -436,7 +436,7 @@ def _mean(values: list[tuple[float, int]]) -> float:
 #: because they forget their past in about ten steps.
 STEPS: Final[dict[Role, Quantizer]] = {
     "weight": UniformDeadzone(share=0.43),
-    "first_moment": UniformDeadzone(relative_step=4.3, absolute=True, dead_zone=0.25),
+    "first_moment": UniformDeadzone(relative_step=2.8, absolute=True, dead_zone=0.39),
     "second_moment": LogSteps(1.0),
 }
 
@@ -533,11 +533,11 @@ class Balanced(Policy):
     balanced, ratio=50
       below 256 values          Lossless()
       weight                    UniformDeadzone(share=0.43)
-      first_moment              UniformDeadzone(relative_step=4.3, absolute=True, dead_zone=0.25)
+      first_moment              UniformDeadzone(relative_step=2.8, absolute=True, dead_zone=0.39)
       second_moment             LogSteps()
       all else                  Lossless()
       keyframes: weight         KeyframeSteps(first=0.03125)
-      keyframes: first_moment   UniformDeadzone(relative_step=4.3, absolute=True, dead_zone=0.25)
+      keyframes: first_moment   UniformDeadzone(relative_step=2.8, absolute=True, dead_zone=0.39)
       keyframes: second_moment  LogSteps(step=0.4)
     """
 

@@ -19,7 +19,7 @@ from .roles import Role
 _SIGNED_ROLES: Final[tuple[Role, ...]] = ("weight", "first_moment")
 _SECOND_MOMENTS: Final[dict[Role, Quantizer]] = {"second_moment": LogSteps(1.0)}
 _SMALL_MOMENTS: Final[dict[Role, Quantizer]] = {
-    "first_moment": UniformDeadzone(relative_step=4.5, absolute=True, dead_zone=0.25)
+    "first_moment": UniformDeadzone(relative_step=2.9, absolute=True, dead_zone=0.39)
 }
 _SMALL: Final = STEPS | _SMALL_MOMENTS | {"weight": UniformDeadzone(share=0.3)}
 

@@ -121,7 +121,7 @@ def test_an_end_is_as_fine_as_its_own_interval_asks() -> None:
 def test_a_first_moment_takes_nothing_unless_it_is_of_another_size() -> None:
     moment = noise(0.1)
     assert between_quantizers(BALANCED, [array_of("first_moment", moment, noise(0.1))], {}, 1) == {"a": None}
-    wide = {"a": UniformDeadzone(relative_step=2 * 4.3, absolute=True, dead_zone=0.25)}
+    wide = {"a": UniformDeadzone(relative_step=2 * 2.8, absolute=True, dead_zone=0.39)}
     for reset in (np.zeros(SIZE), 0.01 * moment):
         assert between_quantizers(BALANCED, [array_of("first_moment", reset, moment)], {}, 1) == wide
 

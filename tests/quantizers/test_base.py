@@ -112,8 +112,8 @@ class Signs(Quantizer):
 @pytest.fixture(autouse=True)
 def signs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Register it, whatever example of the documentation has that name."""
-    monkeypatch.delitem(registry._registered, "Signs", raising=False)
-    register(Signs)
+    monkeypatch.setitem(registry._registered, "Signs", Signs)
+    assert register(Signs) is Signs
 
 
 def test_a_quantizer_of_ones_own_works_wherever_ours_do(tmp_path) -> None:
