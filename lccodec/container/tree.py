@@ -415,18 +415,16 @@ def array_names(tree: Json) -> dict[str, int]:
     {'a~1b': 0, 'c/0': 1, 'c/2': 0}
     """
     names: dict[str, int] = {}
-    left: list[tuple[str, str, Json]] = [
-        ("", "", tree)
-    ]  # names of nodes, and what their children's begin with
+    left: list[tuple[str | None, Json]] = [(None, tree)]  # nodes to come, by their names; the root first
     while left:
-        name, prefix, node = left.pop()
+        name, node = left.pop()
         if isinstance(node, int):
-            names[name] = node
+            names[name or ""] = node
         elif node is not None:
-            children = []
+            prefix = "" if name is None else f"{name}/"
+            children: list[tuple[str | None, Json]] = []
             for key, child in children_of(node):
-                below = prefix + _escaped(key)
-                children.append((below, f"{below}/", child))
+                children.append((prefix + _escaped(key), child))
             left += reversed(children)
     return names
 
@@ -439,14 +437,8 @@ def parse_tree(tree: Json, arrays: int, scalars: int, where: str) -> Json:
     """
     first_uses = nulls = characters = 0
 
-    def place(keys: Keys) -> str:
-        return f"{where}[{leaf_name(keys)!r}]"
-
-    left: list[tuple[Json, Keys, int]] = [(tree, (), 0)]  # nodes to come, with the length of their names
-    while left:
-        node, keys, length = left.pop()
-        if keys and not is_unicode(keys[-1]):
-            raise FormatError("LCC-STA-06", place(keys[:-1]), "a key with a lone surrogate")
+    def visit(node: Json, keys: Keys, length: int) -> None:
+        nonlocal first_uses, nulls, characters
         characters += length
         if characters > MAX_NAME_CHARACTERS:
             raise LimitError("LCC-LIM-08", where, f"names of more than {MAX_NAME_CHARACTERS} characters")
@@ -461,12 +453,17 @@ def parse_tree(tree: Json, arrays: int, scalars: int, where: str) -> Json:
         elif type(node) is dict or (type(node) is list and node and node[0] in ("l", "t")):
             if len(keys) >= MAX_NESTING:
                 raise LimitError("LCC-LIM-05", where, f"nested deeper than {MAX_NESTING}")
-            children = []
             for key, child in children_of(node):
-                children.append((child, (*keys, key), length + len(key) + 1))
-            left += reversed(children)
+                if not is_unicode(key):
+                    raise FormatError("LCC-STA-06", place(keys), "a key with a lone surrogate")
+                visit(child, (*keys, key), length + len(key) + 1)
         else:
             raise FormatError("LCC-STA-01", place(keys), f"not a node of a tree: {reprlib.repr(node)}")
+
+    def place(keys: Keys) -> str:
+        return f"{where}[{leaf_name(keys)!r}]"
+
+    visit(tree, (), 0)
     if first_uses != arrays:
         raise FormatError("LCC-STA-02", where, f"has a place for {first_uses} of {arrays} arrays")
     if nulls != scalars:

@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import os
+import tracemalloc
 from collections import OrderedDict, namedtuple
 from enum import IntEnum
 from pathlib import Path
@@ -608,3 +609,15 @@ def test_brackets_that_stay_open_count_as_depth() -> None:
         with pytest.raises(DataError) as caught:
             parse_json(b"[" * count, "here")
         assert caught.value.rule == rule
+
+
+def test_a_tree_that_is_wide_and_deep_takes_no_memory() -> None:
+    tree: Any = {str(index): index for index in range(10_000)}
+    for _ in range(MAX_NESTING - 1):
+        tree = {"k": tree}
+    tracemalloc.start()
+    try:
+        assert parse_tree(tree, 10_000, 0, "tree") is tree
+        assert tracemalloc.get_traced_memory()[1] < 1 << 18
+    finally:
+        tracemalloc.stop()
