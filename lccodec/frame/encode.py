@@ -15,7 +15,6 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from io import BytesIO
-from itertools import chain, islice
 from typing import Final, Literal, TypeAlias, get_args
 
 from ..arguments import check_choice
@@ -45,7 +44,6 @@ _BLOCK_LOG2: Final = 22  # of components, the encoder's choice: enough symbols f
 _LARGE_BLOCK_LOG2: Final = 21
 MAX_BLOCK_COMPONENTS: Final = 1 << _BLOCK_LOG2
 _MIN_CHUNK_BYTES: Final = 1 << 16
-_SPARE_RATIO: Final = 16  # of a frame, memory for later blocks that are larger than the first
 
 
 def encode(
@@ -107,14 +105,8 @@ def encode(
     base = None if reference is None else reference_components(reference, kind, array.shape)
     check_effort(effort)
     content = Content(bits, kind, (array.shape,), None if quantizer.absolute else base)
-    coder = FrameCoder(content, quantizer, None, effort)
-    blocks = map(coder.write_block, coder.parts)
-    first = list(islice(blocks, 1))
-    room = len(coder.parts) * sum(len(piece) for pieces, _ in first for piece in pieces)
-    # Memory that grows is copied again and again. A list of chunks would take the memory twice.
-    frame = BytesIO(bytes(room + room // _SPARE_RATIO))
-    frame.writelines(coder.join(chain(first, blocks)))
-    frame.truncate()
+    frame = BytesIO()  # a list of chunks, to be joined, would take the memory twice
+    frame.writelines(encode_content(content, quantizer, effort=effort))
     return frame.getvalue()
 
 

@@ -237,7 +237,7 @@ class _Planes:
     def _spread(self, start: int) -> list[Array]:
         """Return whole planes; the part at `start` is the first with many changes."""
         if self._planes is None:
-            self._planes = [*np.empty((self._kind.size, self._size), np.uint8)]
+            self._planes = [np.empty(self._size, np.uint8) for _ in range(self._kind.size)]
             for plane in self._planes:
                 plane[:start] = 0
         return self._planes
