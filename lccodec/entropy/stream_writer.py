@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import struct
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -46,11 +47,13 @@ from .split import Small
 #: A Huffman run must be smaller than the raw symbols by this factor to be worth its time.
 _MAX_CODED_SHARE: Final = 0.97
 
-#: A run of at least this many symbols is long. There a sample of a quarter as many is looked at
-#: first, and saving time is worth a percent of the bytes: a plane of 7.7 bits a byte would take as
-#: long as the rest of its block together.
+#: A run of at least this many symbols is long. There a sample is looked at first, and saving time
+#: is worth a percent of the bytes: a plane of 7.7 bits a byte would take as long as the rest of its
+#: block together.
 _LONG_RUN_SYMBOLS: Final = 1 << 18
 _FEW_SYMBOLS: Final = 1 << 10  # that are looked at before all of a run
+_SAMPLED_SYMBOLS: Final = 1 << 16
+_GOLDEN: Final = 40503  # that number over the golden ratio: its multiples lie evenly
 _NOISE_BITS: Final = 7.6  # entropy of a symbol from which a long run is stored raw
 
 # With at most one non-zero symbol in this many, the sparse form is the smallest, or nearly.
@@ -198,15 +201,27 @@ def _is_noise(run: Sparse | Array, count: int) -> bool:
     """Return whether a sample has nearly eight bits a symbol, so that a code is a waste of time."""
     if count < _LONG_RUN_SYMBOLS:
         return False
-    distance = count // (_LONG_RUN_SYMBOLS // 4)
+    places = _sampled_places(count)
     if isinstance(run, Sparse):
-        sampled = -(-count // distance)
-        counts = np.bincount(run.values[run.positions % distance == 0], minlength=256)
-        counts[0] += sampled - counts.sum()
+        at = np.searchsorted(run.positions, places)
+        there = run.positions.take(at, mode="clip") == places
+        counts = np.bincount(run.values.take(at, mode="clip")[there], minlength=256)
+        counts[0] += places.size - counts.sum()
     else:
-        sample = np.ascontiguousarray(run[::distance])
-        sampled, counts = sample.size, histogram(sample)
-    return float(entropy_bits(counts)) > _NOISE_BITS * sampled
+        counts = histogram(run.take(places))
+    return float(entropy_bits(counts)) > _NOISE_BITS * places.size
+
+
+@lru_cache(maxsize=4)
+def _sampled_places(count: int) -> Array:
+    """Return places in a long run, int64, rising: one in each stretch, anywhere in it.
+
+    At equal distances a sample might see one column of a matrix and take it for the whole.
+    """
+    stretch, distance = np.arange(_SAMPLED_SYMBOLS), count // _SAMPLED_SYMBOLS
+    places: Array = stretch * distance + (stretch * _GOLDEN % _SAMPLED_SYMBOLS * distance >> 16)
+    places.flags.writeable = False
+    return places
 
 
 def _sparse_estimate(symbols: Array, counts: Array) -> float:

@@ -142,3 +142,15 @@ def test_forms_of_gaps(count: int, share: float, seed: int) -> None:
     if gaps.size:
         expected = stream_writer._totals(gaps)
         assert expected == stream_writer._totals_loop(gaps) == stream_writer.totals_of(gaps)
+
+
+@pytest.mark.parametrize("columns", [4, 16, 63])
+def test_a_noisy_column_is_not_taken_for_noise(columns: int) -> None:
+    """A sample at equal distances would see that column alone."""
+    cells = np.zeros((1 << 18, columns), np.uint8)[: (1 << 20) // columns]
+    cells[:, 0] = np.random.default_rng(0).integers(0, 256, len(cells))
+    symbols = cells.reshape(-1)
+    for run in (symbols, as_sparse(symbols, symbols.size)):
+        stored = b"".join(write_run(run, symbols.size))
+        np.testing.assert_array_equal(read(stored, symbols.size), symbols)
+        assert len(stored) < 1.6 * len(cells) + 200

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import Lossless, decode, encode
-from lccodec.constants import STREAM_RAW
+from lccodec.constants import STREAM_SPARSE
 from lccodec.cursor import Cursor
 from lccodec.element_table import ELEMENT_TYPES, ElementType
 from lccodec.element_types import Array, components, zigzag
@@ -79,13 +79,13 @@ def test_changes_at_every_so_many_components(name: str, size: int, every: int) -
     check_all_ways(after, before, kind)
 
 
-def test_changes_in_step_with_the_sample_that_finds_noise() -> None:
-    """Of a long run, every so many symbols are looked at; here they are those that are not 0."""
+def test_changes_at_equal_distances_are_not_taken_for_noise() -> None:
+    """Of a long run a sample is looked at, one symbol in sixteen."""
     kind, size = ELEMENT_TYPES[10], 1 << 20
     after, before = changed(kind, size, np.arange(0, size, 16), 0, 10_000)
     check_all_ways(after, before, kind)
     pieces, _ = write_block(after, before, kind)
-    assert pieces[0][0] == STREAM_RAW
+    assert pieces[0][0] == STREAM_SPARSE
 
 
 def test_one_dense_part_among_others() -> None:
