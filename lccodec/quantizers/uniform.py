@@ -83,9 +83,9 @@ class UniformDeadzone(Quantizer):
     absolute
         Whether to quantize the values themselves, without a reference. This is for arrays that
         forget their past between two checkpoints, such as first moments. A value then decodes as 0,
-        or as a number of the same sign and at most 16/3 times its size (with another dead zone z,
-        2 (1 + z) / z times). With a relative step or a
-        share, those that are not 0 are larger by up to a factor of 2, and stand for those that are.
+        or as a number of the same sign and at most 16/3 times its size; with another dead zone z,
+        2 (1 + z) / z times. With a relative step or a share, those that are not 0 are larger by up
+        to a factor of 2, and stand for those that are.
     dead_zone
         Where the dead zone ends, in steps; only with a `relative_step`. A narrow one keeps the
         signs of small values, and little of the sizes of large ones.

@@ -45,6 +45,7 @@ CODERS: Final[list[Quantizer]] = [
     UniformDeadzone(max_error=0.1),
     UniformDeadzone(share=0.3),
     UniformDeadzone(relative_step=1.6, absolute=True),
+    UniformDeadzone(relative_step=2.8, absolute=True, dead_zone=0.39),
     UniformDeadzone(step=1e-3),
     Smooth(max_error=1e-3),
     Smooth(relative_error=1e-3),

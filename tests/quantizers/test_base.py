@@ -211,6 +211,7 @@ GUARANTEED: list[Any] = [
     *(UniformDeadzone(step=0.3), UniformDeadzone(max_error=0.2), UniformDeadzone(max_error=1e-3)),
     *(UniformDeadzone(relative_step=2.0), UniformDeadzone(share=0.1), KeyframeSteps(first=1.0)),
     UniformDeadzone(relative_step=5.0, absolute=True),
+    UniformDeadzone(relative_step=2.8, absolute=True, dead_zone=0.39),
     *(ExponentBuckets(1), ExponentBuckets(2), ExponentBuckets(3, "mean")),
     *(Clusters(4, 0.3, 0.01), Clusters(2, 0.0, 0.0)),
     *(LogSteps(1.0), Triggered(ExponentBuckets(2), 0.5), Lossless()),

@@ -22,6 +22,7 @@ QUANTIZERS: list[Any] = [
     *(UniformDeadzone(max_error=bound) for bound in (1e-310, 1e-3, 1e200, 1.7e308)),
     *(UniformDeadzone(relative_step=step) for step in (1e-300, 0.1, 2.0, 1e300)),
     UniformDeadzone(relative_step=5.0, absolute=True),
+    UniformDeadzone(relative_step=2.8, absolute=True, dead_zone=0.39),
     *(ExponentBuckets(1), ExponentBuckets(3), ExponentBuckets(3, "mean"), ExponentBuckets(8, "mean")),
     *(Clusters(8), Clusters(255, 0.0, 0.2, 1.0), Clusters(2, 0.0, 0.0, 0.0)),
     *(LogSteps(0.001), LogSteps(1.0), LogSteps(64)),
