@@ -109,7 +109,7 @@ def parse_figures(document: Json, arrays: int, step: int | None, where: str) -> 
     for name in document:
         if name not in ("since", *FIGURES):
             raise UnsupportedError("LCC-FIG-01", where, f"unknown figure {name!r}")
-    names = list(filter(document.__contains__, FIGURES))
+    names = [name for name in FIGURES if name in document]
     needed = ["since"] if OF_MOVEMENT.intersection(names) else []
     if not names or list(document) != [*needed, *names]:
         raise FormatError("LCC-FIG-01", where, "empty, or figures out of order, or 'since' out of place")
@@ -489,7 +489,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     for key in document:
         if key not in _KEYS:
             raise UnsupportedError("LCC-MAN-03", where, f"unknown key {key!r}")
-    if list(document) != list(filter({*document, *_REQUIRED_KEYS}.__contains__, _KEYS)):
+    if list(document) != [key for key in _KEYS if key in document or key in _REQUIRED_KEYS]:
         raise FormatError("LCC-MAN-03", where, f"keys missing or out of order: {', '.join(document)}")
 
     version, step, parent = document["lccodec"], document["step"], document["parent"]

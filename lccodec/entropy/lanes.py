@@ -358,7 +358,8 @@ def _write_lanes(data: Array, codes: Array, lengths: Array, lanes: int, stored: 
     sizes = (position.view(np.int64) - start - filled * int(lengths[filler]) + 7) >> 3
     start >>= 3
     memory, ends = stored_view(store).data, start + sizes
-    written = b"".join(map(memory.__getitem__, map(slice, start.tolist(), ends.tolist())))
+    parts = [memory[begin:end] for begin, end in zip(start.tolist(), ends.tolist(), strict=True)]
+    written = b"".join(parts)
     stored[: len(written)] = np.frombuffer(written, np.uint8)
     return sizes
 

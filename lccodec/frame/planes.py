@@ -10,10 +10,8 @@ Source: SPEC 6.2 and 7.5. The order-preserving difference is from FM-Delta (Ning
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from typing import Final
 
 import numpy as np
@@ -246,16 +244,12 @@ class _Planes:
 def read_block(cursor: Cursor, reference: Array | None, kind: ElementType, out: Array) -> None:
     """Read one block into `out`, which may be `reference`; both are components."""
     planes = finish(_reading(cursor, reference, kind, out.size))
-    few = list[Sparse]()
-    for plane in planes:
-        if isinstance(plane, Sparse):
-            few.append(plane)
+    few = [plane for plane in planes if isinstance(plane, Sparse)]
     if len(few) < kind.size:
         before = out[:0] if reference is None else reference
-        whole = list(map(dense, planes, repeat(out.size)))
+        whole = [dense(plane, out.size) for plane in planes]
         for part in slices(out.size):
-            parts = map(operator.itemgetter(part), whole)
-            join(tuple(parts), before[part], kind.is_float, out[part])
+            join(tuple(plane[part] for plane in whole), before[part], kind.is_float, out[part])
         return
     if reference is None:
         out[:] = 0
@@ -277,7 +271,7 @@ def _reading(cursor: Cursor, reference: Array | None, kind: ElementType, size: i
         count = planes[-1].positions.size if isinstance(planes[-1], Sparse) else size
         changed += count * _MERGE_COST if number else count
         if changed * _CHANGED_RATIO > size:
-            planes = list(map(dense, planes, repeat(size)))
+            planes = [dense(plane, size) for plane in planes]
     return planes
 
 

@@ -92,7 +92,7 @@ class Link:
             for name, index in self.paths.items():
                 if index not in first:
                     first[index], self.names[name] = name, index
-            self.index_names = list(map(first.__getitem__, range(len(manifest.arrays))))
+            self.index_names = [first[index] for index in range(len(manifest.arrays))]
         #: The arrays that are copies, by name: of which array, and the type that it is rounded to.
         self.copies: dict[str, tuple[str, ElementType | None]] = {}
         if manifest.copies:
@@ -103,10 +103,7 @@ class Link:
         #: The indices of the arrays of each frame, in its order.
         self.members: Sequence[Sequence[int]] = manifest.members
         #: Those of the frames that hold several.
-        self.runs: list[Sequence[int]] = []
-        for run in self.members:
-            if len(run) > 1:
-                self.runs.append(run)
+        self.runs = [run for run in self.members if len(run) > 1]
         self._headers: dict[int, FrameHeader] = {}
 
     def release_parents(self) -> None:
@@ -244,10 +241,7 @@ def open_links(reader: CheckpointReader, store: Store | None, opened: ExitStack)
             check_span(child, known)
     links: dict[int | None, Link] = {}
     for each in sorted(readers.values(), key=decoding_order):
-        parents = []
-        for parent in each.manifest.parents:
-            parents.append(links[parent.step])
-        links[each.manifest.step] = Link(each, *parents)
+        links[each.manifest.step] = Link(each, *[links[parent.step] for parent in each.manifest.parents])
     return list(links.values())
 
 

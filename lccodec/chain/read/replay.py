@@ -439,9 +439,7 @@ def replay_each(
     position. They are not overwritten, and the parents of those links need not be among `links`.
     """
     frames, names, copies = needed(links, wanted, known)
-    single = True  # then an array has one place at a time
-    for link in links:
-        single = single and link.later is None
+    single = all(link.later is None for link in links)  # then an array has one place at a time
 
     def decode(link: Link, before: Sequence[Decoded], alone: bool) -> Decoded:
         memory = into if single or link is links[-1] else {}
@@ -467,15 +465,10 @@ def replay_each(
             current.owned.add(name)
         return current
 
-    held = {}
-    for position, arrays in known.items():
-        held[id(links[position])] = Decoded(dict(arrays), set())
+    held = {id(links[position]): Decoded(dict(arrays), set()) for position, arrays in known.items()}
     for position, (_, current) in enumerate(fold(links, decode, held)):
         if position in wanted:
-            found = {}
-            for name in wanted[position]:
-                found[name] = value_or_raise(current.arrays[name])
-            yield position, found
+            yield position, {name: value_or_raise(current.arrays[name]) for name in wanted[position]}
 
 
 def decode_frame(
@@ -493,12 +486,8 @@ def decode_frame(
     if out is not None and (out.size, out.dtype) != (header.components, header.kind.bits):
         out = None
     if header.relative:
-        found, forms = [], []
-        for name in names:
-            array = value_or_raise(references[name])
-            found.append(array)
-            forms.append((array.kind, array.shape))
-        check_references(link, number, forms)
+        found = [value_or_raise(references[name]) for name in names]
+        check_references(link, number, [(array.kind, array.shape) for array in found])
         reference = joined(found)
         if reuse:
             out = reference

@@ -134,9 +134,6 @@ def plan_manifest(
     ``ArgumentError`` if readers would refuse the manifest.
     """
     root, tree = parent or (b"", None)
-    copies = []
-    for index in sorted(plan.copies):
-        copies.append(Copy(plan.copies[index], plan.rounded(index)))
     manifest = Manifest(
         step=step,
         parent=None if plan.parent is None else Parent(plan.parent, root),
@@ -147,7 +144,7 @@ def plan_manifest(
         scalars=flat.scalars,
         arrays=tuple(plan.frame_numbers()),
         frames=(),
-        copies=tuple(copies),
+        copies=tuple(Copy(plan.copies[i], plan.rounded(i)) for i in sorted(plan.copies)),
     )
     check_manifest(manifest, len(plan.frames))
     return manifest
@@ -184,9 +181,7 @@ def encode_plan(
             for together, group in itertools.groupby(inputs, lambda f: _is_for_all(f, total, crew.members))
         )
     for given, frame, chunks in zip(inputs, plan.frames, coded, strict=True):
-        names = []
-        for index in frame.arrays:
-            names.append(plan.candidates[index].name)
+        names = [plan.candidates[index].name for index in frame.arrays]
         yield chunks, dict(zip(names, split(given.out, given.kind, given.shapes), strict=True))
 
 
@@ -254,11 +249,9 @@ def raw_frames(
     """
     frames = []
     for frame in plan.frames:
-        arrays, shapes = [], []
-        for index in frame.arrays:
-            arrays.append(plan.candidates[index])
-            shapes.append(arrays[-1].shape)
-        header = FrameHeader(METHOD_RAW, arrays[0].kind, False, tuple(shapes), 0, len(arrays) > 1)
+        arrays = [plan.candidates[index] for index in frame.arrays]
+        shapes = tuple(c.shape for c in arrays)
+        header = FrameHeader(METHOD_RAW, arrays[0].kind, False, shapes, 0, len(arrays) > 1)
         frames.append(RawFrame(header, partial(_content, arrays, inherited)))
     return frames
 

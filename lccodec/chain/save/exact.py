@@ -80,16 +80,13 @@ class Newest:
         """
         foreign = not self._checked and self._is_foreign()
         there = self._store.has(EXACT_NAME) and not foreign
-        wanted, some = self._asked or there, False
-        for quantizer, c in zip(plan.quantizers, plan.candidates, strict=True):
-            wanted = wanted or quantizer.lossy
-            some = some or (parent is not None and c.inherited)
-        if not wanted:
+        if not (self._asked or there or any(quantizer.lossy for quantizer in plan.quantizers)):
             return None, None
         if foreign:
             path = self._store.path / EXACT_NAME
             return None, f"{path} is not an exact file, and stays: no exact file is written"
         self._checked = True
+        some = parent is not None and any(c.inherited for c in plan.candidates)
         if there and self._every > 1 and (some or not self._is_due(checkpoint.step)):
             return None, None
         try:
@@ -198,9 +195,7 @@ def commit_exact(
     before is unchanged, unless the message says that its durability is unknown (LCC-EXA-05).
     """
     # SHA-256, checksums and system calls release the interpreter's lock.
-    nbytes = 0
-    for frame in frames:
-        nbytes += frame.length
+    nbytes = sum(frame.length for frame in frames)
     threads = min(thread_count(0), _MAX_THREADS) if nbytes >= _MIN_BYTES_OF_THREADS else 1
     freed = _freed_beside(store.path / EXACT_NAME) if nbytes >= _MIN_FREED_BYTES else nullcontext()
     with freed, store.writer(EXACT_NAME, overwrite=True) as writer:

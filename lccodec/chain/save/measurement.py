@@ -813,9 +813,9 @@ def rounded_figures(since: int | None, numbers: Mapping[str, Array]) -> StoredFi
     Figures that know nothing are left out. So is how values lie that a restore returns as they
     were: that can be measured any time. The result is ``None`` if nothing is left.
     """
-    names = list(filter(numbers.__contains__, FIGURES))
+    names = [name for name in FIGURES if name in numbers]
     # All are rounded together: a checkpoint has ten figures, most of a few numbers.
-    single = np.concatenate(list(map(np.ravel, map(numbers.__getitem__, names))), dtype=np.float32)
+    single = np.concatenate([np.ravel(numbers[name]) for name in names], dtype=np.float32)
     np.minimum(single, _LARGEST, out=single)
     np.maximum(single, -_LARGEST, out=single)
     patterns = narrow(single)

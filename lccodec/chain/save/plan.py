@@ -348,9 +348,7 @@ def candidates(
         if (text := scalar_at(flat.tree, flat.scalars, DECLARED)) is not None:
             declared = parse(text)
             told = {**roles_of(declared), **told}
-        shapes = {}
-        for name, array in zip(flat.names, flat.arrays, strict=True):
-            shapes[name] = array.shape
+        shapes = {name: array.shape for name, array in zip(flat.names, flat.arrays, strict=True)}
         roles = assign_roles(shapes, given, told)
     found = []
     for name, array in zip(flat.names, flat.arrays, strict=True):
@@ -393,10 +391,7 @@ def make_plan(
     if parent is not None:
         # No moments belong to copies, and their steps are those of their sources.
         own = [c for i, c in enumerate(arrays) if i not in copies] if copies else arrays
-        copied = 0
-        for index in copies:
-            copied += arrays[index].bits.nbytes
-        policy = policy.settle(own, width, copied)
+        policy = policy.settle(own, width, sum(arrays[index].bits.nbytes for index in copies))
     quantizers, waiting, verdicts = [], [], {}
     frames: list[FramePlan] = []
     open_runs: dict[object, FramePlan] = {}  # runs that more arrays may join

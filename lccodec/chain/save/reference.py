@@ -349,7 +349,7 @@ class ValueReference(Reference):
         names: Sequence[str],
     ) -> dict[str, DecodedArray]:
         """Return the arrays of a step that is committed, in the order of `names`."""
-        return dict(zip(names, map(arrays.__getitem__, names), strict=True))
+        return {name: arrays[name] for name in names}
 
 
 def read_values(empty: Empty, file: OpenCheckpoint) -> dict[str, DecodedArray]:

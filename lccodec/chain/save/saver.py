@@ -299,9 +299,7 @@ class Saver:
         self._latest = None  # coding overwrites its arrays, so it must not stay if coding fails
         reference = self._groups.take(base)
         arrays, entries, step = dict({} if reference is None else reference.arrays), [], manifest.step or 0
-        done = total = 0
-        for frame in plan.frames:
-            total += len(frame.arrays)
+        done, total = 0, sum(len(frame.arrays) for frame in plan.frames)
         before = base.latest
         originals = NOTHING if before is None else before.originals or NOTHING
         measurement = Measurement(plan.candidates, save.sampling, plan.losing(), originals)
