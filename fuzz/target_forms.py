@@ -18,7 +18,7 @@ from outcomes import Outcomes, TooLargeError
 
 import lccodec
 from lccodec import loops
-from lccodec.element_table import ELEMENT_TYPES
+from lccodec.constants import ELEMENT_TYPES
 from lccodec.element_types import from_components
 
 TOKENS = target_frame.TOKENS

@@ -14,8 +14,7 @@ import numpy as np
 from outcomes import Outcomes, TooLargeError
 
 import lccodec
-from lccodec.constants import MAX_EXPANSION, METHOD_PLANES, STREAM_SPLIT
-from lccodec.element_table import ELEMENT_TYPES, ElementType
+from lccodec.constants import ELEMENT_TYPES, MAX_EXPANSION, METHOD_PLANES, STREAM_SPLIT, ElementType
 from lccodec.element_types import Array, components, from_components, unwork, zigzag
 from lccodec.entropy.stream_writer import write_stream
 from lccodec.frame.content import SUM_MASK, array_sum

@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from .element_table import ELEMENT_TYPES, ElementType
+from .constants import ELEMENT_TYPES, ElementType
 from .errors import ArgumentError
 from .parallel import slices
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import lccodec
 from lccodec import BFLOAT16_BITS, DependencyError
-from lccodec.element_table import ELEMENT_TYPES
+from lccodec.constants import ELEMENT_TYPES
 from lccodec.element_types import (
     components,
     from_components,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import lccodec
-from lccodec.element_table import ELEMENT_TYPES
+from lccodec.constants import ELEMENT_TYPES
 from lccodec.element_types import BFLOAT16_BITS, from_ordered, narrow, to_ordered
 from lccodec.frame.content import array_sum
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..chain.caller import TYPES
+from ..constants import ELEMENT_TYPES
 from ..container.system import checked_path
 from ..container.tree import leaf_name, metadata_strings
-from ..element_table import ELEMENT_TYPES
 from ..element_types import Array, components, from_components, little_endian, read_numbers, stored_bytes
 from ..errors import ArgumentError, DependencyError, FormatError, StorageError
 from .files.disk import replacing

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..constants import (
     DIGEST_SIZE,
+    ELEMENT_TYPES,
     EQUAL_COPY,
     FORMAT_MAJOR,
     FORMAT_MINOR,
@@ -31,8 +32,8 @@ from ..constants import (
     MIN_PIECE_BYTES,
     PIECE_ENTRY_SIZE,
     ROOT_SIZE,
+    ElementType,
 )
-from ..element_table import ELEMENT_TYPES, ElementType
 from ..errors import ArgumentError, FormatError, LimitError, UnsupportedError
 from ..policy.roles import Role
 from .piece_table import FrameEntry

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
-from ..element_table import ElementType
+from ..constants import ElementType
 from ..element_types import Array, from_components
 from ..errors import ArgumentError
 from ..quantizers.base import Guarantee, Partition, Quantizer

@@ -19,8 +19,8 @@ from typing import Final
 
 import numpy as np
 
+from ..constants import ElementType
 from ..cursor import Cursor
-from ..element_table import ElementType
 from ..element_types import (
     Array,
     has_negative,

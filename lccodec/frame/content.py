@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..element_table import ElementType
+from ..constants import ElementType
 from ..element_types import Array, components, held_beside, stored_view
 from ..errors import ArgumentError
 from ..loops.sums import weighted_sum

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from ..constants import (
+    ELEMENT_TYPES,
     MAX_EXPANSION,
     MAX_SMOOTH_COMPONENTS,
     METHOD_CODEBOOK,
@@ -22,7 +23,6 @@ from ..constants import (
     METHOD_SMOOTH,
 )
 from ..cursor import Cursor, Stored
-from ..element_table import ELEMENT_TYPES
 from ..element_types import Array, check_dtype, components, from_components, read_numbers
 from ..entropy.stream_reader import Reading, side_by_side
 from ..errors import ArgumentError, ChecksumError, FormatError, LimitError, TruncatedError

@@ -20,6 +20,7 @@ from itertools import chain, islice
 from typing import Final
 
 from ..constants import (
+    ELEMENT_TYPES,
     FLAG_ORDERED,
     FLAG_REFERENCE,
     FLAG_RUN,
@@ -40,9 +41,9 @@ from ..constants import (
     MIN_BLOCK_LOG2,
     MIN_SMOOTH_BLOCK_LOG2,
     RAW_BLOCK_LOG2,
+    ElementType,
 )
 from ..cursor import Cursor, Stored
-from ..element_table import ELEMENT_TYPES, ElementType
 from ..errors import ArgumentError, FormatError, LimitError, TruncatedError, UnsupportedError
 
 Shape = tuple[int, ...]

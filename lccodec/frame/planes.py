@@ -16,9 +16,8 @@ from typing import Final
 
 import numpy as np
 
-from ..constants import STREAM_HUFFMAN, STREAM_PACKED, STREAM_RAW
+from ..constants import STREAM_HUFFMAN, STREAM_PACKED, STREAM_RAW, ElementType
 from ..cursor import Cursor
-from ..element_table import ElementType
 from ..element_types import Array, unzigzag, zigzag
 from ..entropy.runs import Form, Sparse, as_sparse, dense
 from ..entropy.split import References, find_small

@@ -13,9 +13,14 @@ from typing import Final
 
 import numpy as np
 
-from ..constants import MAX_NUMBER_BITS, MAX_SMOOTH_BLOCK_LOG2, MIN_SMOOTH_BLOCK_LOG2
+from ..constants import (
+    ELEMENT_TYPES,
+    MAX_NUMBER_BITS,
+    MAX_SMOOTH_BLOCK_LOG2,
+    MIN_SMOOTH_BLOCK_LOG2,
+    ElementType,
+)
 from ..cursor import Cursor
-from ..element_table import ELEMENT_TYPES, ElementType
 from ..element_types import Array, narrow, stored_bytes
 from ..entropy.runs import Form, Sparse, as_sparse, dense, is_filled, pack, packed_size, unpack
 from ..entropy.stream_reader import read_stream

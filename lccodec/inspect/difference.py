@@ -25,8 +25,8 @@ import numpy as np
 from ..chain.read.checkpoint import OpenCheckpoint
 from ..chain.read.links import Head
 from ..chain.read.replay import DecodedArray
+from ..constants import ElementType
 from ..container.tree import array_names, select
-from ..element_table import ElementType
 from ..element_types import Array, components, element_type, work
 from ..parallel import WIDE_PIECE, slices
 

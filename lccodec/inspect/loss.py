@@ -29,9 +29,8 @@ import numpy as np
 from ..chain.read.checkpoint import OpenCheckpoint
 from ..chain.read.replay import DecodedArray
 from ..chain.store.store import Store
-from ..constants import EXACT_NAME
+from ..constants import ELEMENT_TYPES, EXACT_NAME, ElementType
 from ..container.manifest import UNKNOWN, Figures
-from ..element_table import ELEMENT_TYPES, ElementType
 from ..element_types import Array, components
 from ..errors import ArgumentError, LccodecError
 from ..policy.policy import Policy

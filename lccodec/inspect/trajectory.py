@@ -49,8 +49,8 @@ from ..chain.read.links import Link
 from ..chain.read.replay import DecodedArray, replay_each
 from ..chain.store.lineage import Lineage
 from ..chain.store.store import Store
+from ..constants import ElementType
 from ..container.manifest import UNKNOWN, Figures
-from ..element_table import ElementType
 from ..element_types import Array, work
 from ..errors import LccodecError
 from .difference import distance, magnitude, numbers

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from .. import element_types
-from ..element_table import ELEMENT_TYPES, ElementType
+from ..constants import ELEMENT_TYPES, ElementType
 from ..element_types import Array, add, add_at, octaves, unwork, work
 from ..parallel import slices
 from . import kernel

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from .. import element_types
-from ..element_table import ELEMENT_TYPES, ElementType
+from ..constants import ELEMENT_TYPES, ElementType
 from ..element_types import Array
 from ..parallel import PIECE, slices
 from . import inlined, kernel

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ..element_table import ELEMENT_TYPES
+from ..constants import ELEMENT_TYPES
 from ..element_types import Array
 from . import inlined, is_compiled, kernel
 from .representatives import TYPES, limit_of, reconstruct, serves

@@ -47,7 +47,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from ..arguments import check_bool, positive
-from ..element_table import ElementType
+from ..constants import ElementType
 from ..element_types import Array
 from ..errors import ArgumentError
 from ..frame.content import MAX_SHARED_COMPONENTS

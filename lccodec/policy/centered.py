@@ -22,7 +22,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from ..element_table import ElementType
+from ..constants import ElementType
 from ..element_types import Array, unwork, work
 from ..quantizers.base import Guarantee, Partition, Quantizer, guarantee_of
 from ..quantizers.lossless import Lossless

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..element_table import ElementType
+from ..constants import ElementType
 from ..quantizers.base import Quantizer
 from ..quantizers.lossless import Lossless
 from .policy import Candidate, Declaration, Policy

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, Self
 
 from ..arguments import check_choice, integer
-from ..element_table import ElementType
+from ..constants import ElementType
 from ..element_types import Array
 from ..errors import ArgumentError
 from ..frame.encode import Effort, check_effort

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
-from ..element_table import ElementType
+from ..constants import ElementType
 from ..errors import ArgumentError
 from ..quantizers.registry import quantizer_text
 from .declared import obeyed, roles_of

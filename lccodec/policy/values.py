@@ -59,7 +59,7 @@ from typing import Final
 
 import numpy as np
 
-from ..element_table import ElementType
+from ..constants import ElementType
 from ..element_types import Array, rounded_copy, work
 from ..parallel import slices
 from ..quantizers.base import Quantizer

@@ -30,7 +30,7 @@ from typing import ClassVar, Final, Protocol, TypeAlias
 
 import numpy as np
 
-from ..element_table import ElementType
+from ..constants import ElementType
 from ..element_types import Array, has_negative, negative, octaves, work, zero
 from ..errors import ArgumentError
 from .field import Extent, FieldPlan, find_extent

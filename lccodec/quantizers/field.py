@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from ..element_table import ElementType
+from ..constants import ElementType
 from ..element_types import Array, from_ordered, to_ordered, unwork, work
 from ..loops.representatives import is_native
 from ..parallel import WIDE_PIECE, slices

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from ..element_table import ElementType
+from ..constants import ElementType
 from ..element_types import Array, unwork, work
 from ..loops.partitions import zigzags
 from ..loops.search import tally

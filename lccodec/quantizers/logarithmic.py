@@ -26,7 +26,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from ..arguments import number
-from ..element_table import ElementType
+from ..constants import ElementType
 from ..element_types import Array, work
 from .base import Guarantee, Partition, Quantizer, fit_each
 from .grid import DEAD_ZONE, Grid, fit_grid

@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from ..element_table import ElementType
+from ..constants import ElementType
 from ..element_types import Array, stored_view, zigzag
 from ..entropy.lanes import entropy_bits
 from ..parallel import stretches

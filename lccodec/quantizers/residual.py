@@ -23,7 +23,7 @@ from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 
-from ..element_table import ElementType
+from ..constants import ElementType
 from ..element_types import Array, subtract, work
 from ..loops.search import Marked, found, octaves, outside, squares_inside, true_places
 from ..parallel import PIECE, stretches

@@ -12,7 +12,7 @@ from typing import ClassVar, Final, Literal, get_args
 import numpy as np
 
 from ..arguments import check_bool, check_choice, number, positive
-from ..element_table import ElementType
+from ..constants import ElementType
 from ..element_types import Array
 from ..errors import ArgumentError
 from ..parallel import stretches

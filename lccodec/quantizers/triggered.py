@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..arguments import number
-from ..element_table import ElementType
+from ..constants import ElementType
 from ..element_types import Array, negative, subtract, work
 from ..errors import ArgumentError
 from ..parallel import slices

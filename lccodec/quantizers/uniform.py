@@ -29,7 +29,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..arguments import check_bool, positive
-from ..element_table import ElementType
+from ..constants import ElementType
 from ..element_types import Array, work
 from ..errors import ArgumentError
 from ..loops.search import Marked, outside_weighted

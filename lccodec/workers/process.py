@@ -35,7 +35,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from ..element_table import ELEMENT_TYPES, ElementType
+from ..constants import ELEMENT_TYPES, ElementType
 from ..element_types import Array
 from ..errors import StorageError, WorkerError
 from ..parallel import uninterrupted

@@ -17,11 +17,11 @@ import numpy as np
 import lccodec
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.constants import ELEMENT_TYPES
 from lccodec.container.bundle import Bundle
 from lccodec.container.parity import check_file
 from lccodec.container.source import FileSource
 from lccodec.container.tree import flatten, unflatten
-from lccodec.element_table import ELEMENT_TYPES
 from lccodec.element_types import Array, components, from_components
 from lccodec.frame.decode import decode_components
 from lccodec.frame.encode import TAIL

@@ -30,7 +30,7 @@ from pieces import (
 )
 from traps import broken_traps
 
-from lccodec.element_table import ElementType
+from lccodec.constants import ElementType
 
 #: Offsets in a header (SPEC 6.1).
 _VERSION, _METHOD, _TYPE, _FLAGS, _DIMENSIONS, _BLOCKS, _SHAPE = range(2, 9)

@@ -7,7 +7,7 @@ import struct
 
 from pieces import CODEBOOK, RAW, SMOOTH
 
-from lccodec.element_table import ELEMENT_TYPES
+from lccodec.constants import ELEMENT_TYPES
 
 
 def stream_forms(frame: bytes) -> list[str]:

@@ -56,8 +56,8 @@ from lccodec.chain.life.compact import rewrite
 from lccodec.chain.mend.protect import parse_redundancy, protect
 from lccodec.chain.mend.ranks import protect_ranks
 from lccodec.chain.store.directory import DirectoryStore
+from lccodec.constants import ELEMENT_TYPES, ElementType
 from lccodec.container.tree import flatten
-from lccodec.element_table import ELEMENT_TYPES, ElementType
 from lccodec.element_types import Array, components, from_components, unwork
 from lccodec.policy.presets import POLICIES
 from lccodec.policy.record import Record

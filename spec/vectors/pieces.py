@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lccodec.element_table import ELEMENT_TYPES, ElementType
+from lccodec.constants import ELEMENT_TYPES, ElementType
 from lccodec.element_types import Array
 
 METHODS = ("raw", "planes", "codebook", "smooth")

@@ -14,7 +14,7 @@ from broken_checkpoints import WEIGHT, base64_of, file_of, keyframe, text_of
 from forms import frame_head
 from pieces import CODEBOOK, PLANES, RAW, Frame, assembled, block, constant, little
 
-from lccodec.element_table import ELEMENT_TYPES
+from lccodec.constants import ELEMENT_TYPES
 
 Cut = tuple[int, bytes]  # a number of blocks, and the bytes of the piece
 

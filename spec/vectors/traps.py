@@ -34,7 +34,7 @@ from pieces import (
     unzigzag,
 )
 
-from lccodec.element_table import ElementType
+from lccodec.constants import ElementType
 from lccodec.element_types import Array
 
 FLOATS = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")

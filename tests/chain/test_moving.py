@@ -24,7 +24,7 @@ from lccodec import (
     UniformDeadzone,
 )
 from lccodec.chain.save import plan
-from lccodec.element_table import ElementType
+from lccodec.constants import ElementType
 from lccodec.element_types import components, work
 from lccodec.frame.content import MAX_SHARED_COMPONENTS
 from lccodec.frame.decode import decode, decode_components

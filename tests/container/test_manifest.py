@@ -16,12 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec.chain.save.measurement import rounded_figures
-from lccodec.constants import (
-    MAX_ARRAYS,
-    MAX_STEP,
-    PAYLOAD_OFFSET,
-    ROOT_SIZE,
-)
+from lccodec.constants import MAX_ARRAYS, MAX_STEP, PAYLOAD_OFFSET, ROOT_SIZE
 from lccodec.container.checkpoint import Trailer, open_bytes, to_bytes
 from lccodec.container.manifest import (
     COPY_TYPES,

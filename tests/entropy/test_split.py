@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lccodec
-from lccodec.constants import STREAM_SPLIT
+from lccodec.constants import ELEMENT_TYPES, STREAM_SPLIT, ElementType
 from lccodec.cursor import Cursor
-from lccodec.element_table import ELEMENT_TYPES, ElementType
 from lccodec.entropy.runs import Sparse, dense
 from lccodec.entropy.split import References, Small, find_small
 from lccodec.entropy.stream_reader import decode_runs, finish, read_stream, reading

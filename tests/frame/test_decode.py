@@ -26,8 +26,7 @@ from lccodec import (
     UniformDeadzone,
     encode,
 )
-from lccodec.constants import METHOD_CODEBOOK, METHOD_PLANES, METHOD_RAW, METHOD_SMOOTH
-from lccodec.element_table import ELEMENT_TYPES
+from lccodec.constants import ELEMENT_TYPES, METHOD_CODEBOOK, METHOD_PLANES, METHOD_RAW, METHOD_SMOOTH
 from lccodec.element_types import Array, components
 from lccodec.entropy.stream_reader import finish
 from lccodec.errors import FormatError

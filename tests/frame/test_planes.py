@@ -4,9 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import Lossless, decode, encode
-from lccodec.constants import STREAM_SPARSE
+from lccodec.constants import ELEMENT_TYPES, STREAM_SPARSE, ElementType
 from lccodec.cursor import Cursor
-from lccodec.element_table import ELEMENT_TYPES, ElementType
 from lccodec.element_types import Array, components, zigzag
 from lccodec.entropy.stream_writer import write_stream
 from lccodec.frame import planes

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lccodec import element_types
-from lccodec.element_table import ELEMENT_TYPES
+from lccodec.constants import ELEMENT_TYPES
 from lccodec.element_types import Array
 from lccodec.loops import partitions, search, sums
 from lccodec.loops.partitions import _zigzags_loop, zigzags, zigzags_numpy

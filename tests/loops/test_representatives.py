@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.element_table import ELEMENT_TYPES
+from lccodec.constants import ELEMENT_TYPES
 from lccodec.element_types import ordered_steps
 from lccodec.loops import representatives as loops
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lccodec.element_table import ELEMENT_TYPES, ElementType
+from lccodec.constants import ELEMENT_TYPES, ElementType
 from lccodec.element_types import Array
 from lccodec.loops import partitions, representatives, whole
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lccodec import element_types
-from lccodec.element_table import ELEMENT_TYPES
+from lccodec.constants import ELEMENT_TYPES
 from lccodec.loops import search as zones
 
 from ..support.strategies import random_array

@@ -16,7 +16,7 @@ from lccodec import (
     UniformDeadzone,
     fields,
 )
-from lccodec.element_table import ELEMENT_TYPES
+from lccodec.constants import ELEMENT_TYPES
 from lccodec.policy.presets import resolve_policy
 
 FLOAT64, INT64 = (next(kind for kind in ELEMENT_TYPES if kind.name == name) for name in ("float64", "int64"))

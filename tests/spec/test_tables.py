@@ -9,14 +9,18 @@ from typing import Any
 import pytest
 
 from lccodec import constants, errors
-from lccodec.element_table import ELEMENT_TYPES
+from lccodec.constants import ELEMENT_TYPES
 from lccodec.errors import DataError
 from lccodec.frame.header import FrameHeader
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "lccodec").rglob("*.py"))
 RULE = re.compile(r"LCC-[A-Z0-9]+-\d\d")
-CONSTANTS = {name: value for name, value in vars(constants).items() if name.isupper()}
+CONSTANTS = {
+    name: value
+    for name, value in vars(constants).items()
+    if name.isupper() and name not in ("ELEMENT_TYPES", "TYPE_CHECKING")
+}
 
 
 def table(name: str) -> dict[str, Any]:

@@ -18,11 +18,10 @@ import pytest
 import lccodec
 from lccodec.chain.mend.repair import repair
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.constants import EQUAL_COPY, TRAILER_SIZE
+from lccodec.constants import ELEMENT_TYPES, EQUAL_COPY, TRAILER_SIZE
 from lccodec.container.checkpoint import parse_trailer
 from lccodec.container.parity import check_file
 from lccodec.container.source import FileSource
-from lccodec.element_table import ELEMENT_TYPES
 from lccodec.element_types import components, from_components
 from lccodec.frame.decode import decode_components
 from lccodec.frame.header import parse_header

@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lccodec.element_table import ElementType
+from lccodec.constants import ElementType
 from lccodec.element_types import Array
 from lccodec.frame.encode import Content, encode_content
 from lccodec.quantizers import Quantizer

@@ -12,8 +12,8 @@ from lccodec import Policy
 from lccodec.chain.read.replay import DecodedArray
 from lccodec.chain.save.encode import encode_plan
 from lccodec.chain.save.plan import candidates, make_plan
+from lccodec.constants import ElementType
 from lccodec.container.tree import Flat
-from lccodec.element_table import ElementType
 from lccodec.frame.header import FrameHeader, parse_header
 from lccodec.workers.crew import Threads
 

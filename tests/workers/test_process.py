@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from lccodec import Chain, DataError, FormatError, StorageError, WorkerError, validate
 from lccodec.chain.save.background import ERRORS, TYPES, start_worker
-from lccodec.element_table import ELEMENT_TYPES
+from lccodec.constants import ELEMENT_TYPES
 from lccodec.workers import process
 from lccodec.workers import process as memory
 from lccodec.workers.process import Arena, Channel, Segment, Worker, connect, place_of, shared_empty

@@ -10,8 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from ...constants import MAX_ELEMENTS
-from ...element_table import ELEMENT_TYPES, ElementType
+from ...constants import ELEMENT_TYPES, MAX_ELEMENTS, ElementType
 from ...errors import FormatError
 from .disk import regular_file
 

@@ -30,9 +30,7 @@ from ...chain.read.links import LINK_KEY, PYTREE_KIND, RECORD_KIND, kind_of
 from ...chain.save.single_file import save_file as save_checkpoint
 from ...chain.store.directory import DirectoryStore
 from ...chain.store.opening import is_chain
-from ...constants import (
-    CHECKPOINT_SUFFIX,
-)
+from ...constants import CHECKPOINT_SUFFIX
 from ...container.system import Address, Place, StrPath, checked_place
 from ...container.tree import array_names, flatten, metadata_strings, select, unflatten
 from ...element_types import Array, components, from_components

@@ -37,8 +37,8 @@ from torch.nn.parameter import is_lazy
 from ...chain.caller import TYPES, Room, Wanted, left_out
 from ...chain.read.checkpoint import Arrivals, open_file
 from ...chain.save import single_file
+from ...constants import ELEMENT_TYPES
 from ...container.tree import flatten, leaf_name
-from ...element_table import ELEMENT_TYPES
 from ...element_types import BFLOAT16_BITS, Array, element_type
 from ...errors import ArgumentError, FormatError
 from ...policy.optimizer import as_many, find_numbered

@@ -26,13 +26,12 @@ from typing import Any
 
 import numpy as np
 
-from ...constants import EXACT_NAME
+from ...constants import EXACT_NAME, ElementType
 from ...container.checkpoint import open_checkpoint, size_of_file
 from ...container.manifest import Manifest
 from ...container.piece_table import hashed
 from ...container.system import storage_errors
 from ...container.tree import Flat, flatten, unflatten
-from ...element_table import ElementType
 from ...element_types import Array, work
 from ...entropy.stream_writer import Piece
 from ...errors import ArgumentError, ChainError, DataError, StorageError, warn

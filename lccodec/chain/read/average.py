@@ -44,8 +44,8 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from ...arguments import as_integer, as_number
+from ...constants import ELEMENT_TYPES
 from ...container.tree import select, unflatten
-from ...element_table import ELEMENT_TYPES
 from ...element_types import Array, check_dtype, unwork, work
 from ...errors import ArgumentError, ChainError
 from ...parallel import WIDE_PIECE, slices

@@ -30,13 +30,12 @@ from typing import Any, Final, Literal, Self, TypeVar
 
 import numpy as np
 
-from ...constants import EXACT_NAME
+from ...constants import EXACT_NAME, ElementType
 from ...container.bundle import is_bundle
 from ...container.checkpoint import CheckpointReader, open_bytes, sound_root
 from ...container.source import read_ahead
 from ...container.system import checked_path, checked_place
 from ...container.tree import Json, leaves_of, scalar_value, select, unflatten
-from ...element_table import ElementType
 from ...element_types import Array, check_dtype, from_components
 from ...errors import (
     ArgumentError,

@@ -26,8 +26,8 @@ from typing import Final
 
 import numpy as np
 
+from ...constants import ElementType
 from ...container.source import Source, read_ahead
-from ...element_table import ElementType
 from ...element_types import Array, components, element_type, from_components
 from ...errors import ArgumentError, ChainError, ChecksumError, DataError
 from ...frame.content import array_sum

@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from ...constants import METHOD_CODEBOOK, METHOD_SMOOTH
+from ...constants import ELEMENT_TYPES, METHOD_CODEBOOK, METHOD_SMOOTH
 from ...container.manifest import UNKNOWN, Figures, combined, numbers_by_role
 from ...container.tree import scalar_at
-from ...element_table import ELEMENT_TYPES
 from ...errors import ArgumentError
 from ...policy.roles import ROLES, Role
 from ...table import Overview, Shown, ratio

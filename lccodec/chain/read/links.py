@@ -26,11 +26,10 @@ from itertools import repeat
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from ...constants import MAX_INTERPOLATED
+from ...constants import MAX_INTERPOLATED, ElementType
 from ...container.checkpoint import CheckpointReader
 from ...container.manifest import INHERITED, SOURCE_TYPE, Figures, Manifest, Parent, read_figures
 from ...container.tree import array_names
-from ...element_table import ElementType
 from ...errors import (
     ArgumentError,
     ChainError,

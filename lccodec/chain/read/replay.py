@@ -32,10 +32,9 @@ from typing import Self, TypeAlias
 
 import numpy as np
 
-from ...constants import METHOD_RAW, METHOD_SMOOTH
+from ...constants import METHOD_RAW, METHOD_SMOOTH, ElementType
 from ...container.checkpoint import CheckpointReader
 from ...container.source import Source, read_ahead
-from ...element_table import ElementType
 from ...element_types import Array, from_components, rounded_copy
 from ...errors import DataError, LccodecError
 from ...frame.content import array_sum

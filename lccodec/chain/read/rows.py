@@ -20,8 +20,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...constants import ElementType
 from ...container.source import read_ahead
-from ...element_table import ElementType
 from ...element_types import Array, rounded_copy
 from ...errors import ArgumentError, DataError, FormatError
 from ...frame.decode import decode_range

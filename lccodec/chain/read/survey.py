@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ...constants import ElementType
 from ...container.checkpoint import CheckpointReader
 from ...container.manifest import Figures
 from ...container.system import Place
 from ...container.tree import leaves_of, scalar_value
-from ...element_table import ElementType
 from ...errors import ChainError, LccodecError, StorageError
 from ...frame.header import Shape
 from ..store.lineage import Lineage

@@ -47,9 +47,9 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 
 from ... import errors
+from ...constants import ELEMENT_TYPES, ElementType
 from ...container.system import checked_place
 from ...container.tree import Flat, Json
-from ...element_table import ELEMENT_TYPES, ElementType
 from ...element_types import Array, components, element_type, from_components, in_host_order
 from ...errors import ArgumentError, StorageError, WorkerError, warn
 from ...frame.checked import Checked

@@ -16,11 +16,10 @@ from typing import Final
 
 import numpy as np
 
-from ...constants import METHOD_RAW
+from ...constants import METHOD_RAW, ElementType
 from ...container.checkpoint import check_manifest
 from ...container.manifest import INHERITED, Copy, Manifest, Parent
 from ...container.tree import Flat, Json
-from ...element_table import ElementType
 from ...element_types import Array
 from ...entropy.stream_writer import Piece
 from ...frame.content import Content

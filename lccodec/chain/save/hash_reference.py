@@ -43,10 +43,10 @@ from typing import Any, Final, cast
 
 import numpy as np
 
+from ...constants import ELEMENT_TYPES, ElementType
 from ...container.folder import Folder, WholeFile, remove_stale_temporaries
 from ...container.scratch import NO_ROOM, Scratch
 from ...container.source import FileSource
-from ...element_table import ELEMENT_TYPES, ElementType
 from ...element_types import Array, read_numbers, stored_bytes, stored_view, zigzag
 from ...entropy.stream_writer import Piece
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError, warn

@@ -50,6 +50,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
+from ...constants import ElementType
 from ...container.manifest import (
     FIGURES,
     NEGATIVE_ZERO,
@@ -60,7 +61,6 @@ from ...container.manifest import (
     StoredFigures,
     have_lost,
 )
-from ...element_table import ElementType
 from ...element_types import Array, narrow, stored_bytes, work
 from ...parallel import slices
 from ...policy.policy import Candidate, Past

@@ -29,8 +29,8 @@ from typing import Final, Literal, TypeAlias, overload
 
 import numpy as np
 
+from ...constants import ElementType
 from ...container.tree import Flat, scalar_at
-from ...element_table import ElementType
 from ...element_types import Array, components, has_negative, work, zero
 from ...errors import ArgumentError
 from ...frame.content import MAX_SHARED_COMPONENTS, Content

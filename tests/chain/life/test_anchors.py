@@ -14,9 +14,8 @@ import lccodec
 from lccodec import Chain, ChainError, Keep, LccodecWarning
 from lccodec.chain.read.survey import survey
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.constants import PAYLOAD_OFFSET
+from lccodec.constants import ELEMENT_TYPES, PAYLOAD_OFFSET
 from lccodec.container.tree import flatten
-from lccodec.element_table import ELEMENT_TYPES
 from lccodec.element_types import components, interpolate, unwork, work
 from lccodec.policy.presets import POLICIES
 from lccodec.policy.record import Record

@@ -44,9 +44,9 @@ from lccodec.chain.save.hash_reference import (
 )
 from lccodec.chain.store.directory import DirectoryStore
 from lccodec.chain.store.store import checkpoint_name
+from lccodec.constants import ELEMENT_TYPES
 from lccodec.container.source import FileSource
 from lccodec.container.system import System
-from lccodec.element_table import ELEMENT_TYPES
 from lccodec.element_types import components
 from lccodec.frame.content import array_sum
 

@@ -26,10 +26,10 @@ from lccodec.chain.save.measurement import (
     with_extremes,
 )
 from lccodec.chain.save.plan import candidates
+from lccodec.constants import ELEMENT_TYPES
 from lccodec.container.checkpoint import open_checkpoint
 from lccodec.container.manifest import QUANTILES, Figures, StoredFigures, combined, read_figures
 from lccodec.container.tree import flatten
-from lccodec.element_table import ELEMENT_TYPES
 from lccodec.element_types import components, work
 from lccodec.policy.policy import Candidate
 from lccodec.policy.roles import Assignment, Role
