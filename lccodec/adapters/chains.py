@@ -58,9 +58,8 @@ from ..chain.read.links import LINK_KEY
 from ..chain.save.partial import check_only
 from ..chain.save.settings import KEYFRAME_EVERY, LOG, check_hindsight
 from ..chain.save.single_file import save_file
-from ..chain.store.directory import DirectoryStore
+from ..chain.store.directory import DirectoryStore, writable_store
 from ..chain.store.lineage import Ancestry
-from ..chain.store.opening import writable_store
 from ..chain.store.store import checkpoint_name
 from ..constants import MAX_STEP
 from ..container.system import checked_path

@@ -27,8 +27,7 @@ from ..chain.mend.repair import Repair, repair
 from ..chain.read.checkpoint import open_file
 from ..chain.read.links import LINK_KEY, RECORD_KIND
 from ..chain.read.validate import Problem, validate
-from ..chain.store.directory import DirectoryStore, as_directory, chains_in, inner_directories
-from ..chain.store.opening import writable_store
+from ..chain.store.directory import DirectoryStore, as_directory, chains_in, inner_directories, writable_store
 from ..chain.store.store import Store
 from ..container.checkpoint import open_checkpoint
 from ..container.system import Address, Place, checked_path, storage_errors

@@ -81,9 +81,8 @@ from .save.settings import (
     without_settings,
 )
 from .save.writer import SaveRequest, Writer
-from .store.directory import DirectoryStore, as_directory
+from .store.directory import DirectoryStore, as_directory, writable_store
 from .store.lineage import Ancestry
-from .store.opening import writable_store
 from .store.store import Store, WritableStore, step_index
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from .read.checkpoint import OpenCheckpoint, kept, open_newest, open_path, open_
 from .read.info import CheckpointInfo
 from .read.links import check_own
 from .read.rows import Keys
-from .store.opening import writable_store
+from .store.directory import writable_store
 from .store.store import Store
 
 

@@ -7,8 +7,7 @@ import click
 from ..chain.read.info import CheckpointInfo, CheckpointSummary
 from ..chain.read.links import pointer_text
 from ..chain.read.survey import survey
-from ..chain.store.directory import describe_exact
-from ..chain.store.opening import open_store
+from ..chain.store.directory import describe_exact, open_store
 from ..container.system import Place
 from ..errors import ChainError, LccodecError
 from ..table import printable

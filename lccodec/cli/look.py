@@ -23,8 +23,7 @@ from ..chain.caller import Bounds
 from ..chain.overview import figures_words, role_words
 from ..chain.read.checkpoint import open_path, with_exact
 from ..chain.read.validate import Problem
-from ..chain.store.directory import DirectoryStore
-from ..chain.store.opening import is_chain, open_store
+from ..chain.store.directory import DirectoryStore, is_chain, open_store
 from ..container.system import Address, Place
 from ..errors import ArgumentError, DependencyError, FormatError
 from ..inspect.difference import Leaves, compare_states, summarize

@@ -15,8 +15,7 @@ from ..chain.life.rollback import rollback
 from ..chain.mend.mirror import Mirror, MirrorUpkeep
 from ..chain.mend.protect import parse_redundancy, unprotect
 from ..chain.mend.repair import Repair, Salvage
-from ..chain.store.directory import as_directory
-from ..chain.store.opening import writable_store
+from ..chain.store.directory import as_directory, writable_store
 from ..container.system import Place
 from ..errors import ChainError
 from ..table import printable

@@ -23,8 +23,7 @@ from ..chain.read.checkpoint import open_path
 from ..chain.read.info import CheckpointInfo
 from ..chain.save.forecast import Forecast, forecast
 from ..chain.save.plan import Estimate, Plan
-from ..chain.store.directory import DirectoryStore
-from ..chain.store.opening import open_store, writable_store
+from ..chain.store.directory import DirectoryStore, open_store, writable_store
 from ..chain.store.store import check_next
 from ..container.system import Place
 from ..errors import ArgumentError, LccodecError

@@ -20,8 +20,7 @@ from ..chain.read.checkpoint import OpenCheckpoint, open_name
 from ..chain.read.info import ArrayInfo
 from ..chain.read.links import check_own
 from ..chain.read.survey import Visit, survey, visit_file
-from ..chain.store.directory import DirectoryStore, describe_exact
-from ..chain.store.opening import is_chain, is_folder, open_store
+from ..chain.store.directory import DirectoryStore, describe_exact, is_chain, is_folder, open_store
 from ..chain.store.store import Store
 from ..container.checkpoint import open_checkpoint
 from ..container.system import Address, Place

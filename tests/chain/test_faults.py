@@ -21,8 +21,7 @@ from lccodec.chain.life.compact import compact, rewrite
 from lccodec.chain.life.prune import pin, prune, unpin
 from lccodec.chain.life.rollback import delete_rolled_back, rollback, undo_rollback
 from lccodec.chain.life.transfer import fork, take_apart, write_bundle
-from lccodec.chain.store.directory import DirectoryStore
-from lccodec.chain.store.opening import BundleStore
+from lccodec.chain.store.directory import BundleStore, DirectoryStore
 from lccodec.constants import TEMPORARY_PREFIX
 from lccodec.container.system import SYSTEM, System
 

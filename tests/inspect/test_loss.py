@@ -22,8 +22,7 @@ from lccodec import Chain
 from lccodec.adapters import npz
 from lccodec.adapters.files.states import FileOriginals
 from lccodec.chain.read.replay import DecodedArray
-from lccodec.chain.store.directory import DirectoryStore
-from lccodec.chain.store.opening import BundleStore
+from lccodec.chain.store.directory import BundleStore, DirectoryStore
 from lccodec.constants import EXACT_NAME
 from lccodec.container.checkpoint import open_checkpoint
 from lccodec.element_types import components

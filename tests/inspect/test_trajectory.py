@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 import lccodec
 from lccodec.chain.read.checkpoint import open_path
-from lccodec.chain.store.directory import DirectoryStore
-from lccodec.chain.store.opening import BundleStore
+from lccodec.chain.store.directory import BundleStore, DirectoryStore
 from lccodec.element_types import components
 from lccodec.frame.decode import decode_components
 from lccodec.inspect.examination import examine

@@ -28,8 +28,7 @@ from ...chain.read.checkpoint import OpenCheckpoint, checked_names, kept, open_p
 from ...chain.read.info import CheckpointInfo
 from ...chain.read.links import LINK_KEY, PYTREE_KIND, RECORD_KIND, kind_of
 from ...chain.save.single_file import save_file as save_checkpoint
-from ...chain.store.directory import DirectoryStore
-from ...chain.store.opening import is_chain
+from ...chain.store.directory import DirectoryStore, is_chain
 from ...constants import CHECKPOINT_SUFFIX
 from ...container.system import Address, Place, StrPath, checked_place
 from ...container.tree import array_names, flatten, metadata_strings, select, unflatten

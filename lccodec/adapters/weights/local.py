@@ -36,7 +36,7 @@ import numpy as np
 from ...chain.read.checkpoint import open_step
 from ...chain.read.follower import Patch, Update, Watch, glance
 from ...chain.read.links import Link
-from ...chain.store.opening import open_store
+from ...chain.store.directory import open_store
 from ...chain.store.store import Store, step_index
 from ...constants import EXACT_NAME, MAX_STEP
 from ...container.folder import Folder, WholeFile, remove_stale_temporaries

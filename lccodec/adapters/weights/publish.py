@@ -25,7 +25,7 @@ from ...chain.chain import Chain
 from ...chain.read.follower import AtHand, Patch, Update, Watch, Way, glance
 from ...chain.read.links import Link
 from ...chain.read.replay import DecodedArray
-from ...chain.store.opening import open_store
+from ...chain.store.directory import open_store
 from ...chain.store.store import Store, step_index
 from ...container.folder import Folder, WholeFile, is_temporary, make_directory, temporary_name
 from ...container.source import FileSource

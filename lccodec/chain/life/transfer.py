@@ -31,9 +31,8 @@ from ..caller import OnProgress, Progress, check_progress, counted, no_progress,
 from ..mend.mirror import copy
 from ..read.checkpoint import is_newest_exact, open_step
 from ..read.links import check_own, check_step, decoding_order
-from ..store.directory import in_chain, link_problem
+from ..store.directory import BundleStore, in_chain, link_problem, writable_store
 from ..store.lineage import Lineage, remove_steps
-from ..store.opening import BundleStore, writable_store
 from ..store.store import (
     Store,
     WritableStore,

@@ -49,8 +49,8 @@ from ...errors import (
 from ..behind import Change, Rounds
 from ..read.checkpoint import open_name
 from ..store.claim import Use
+from ..store.directory import writable_store
 from ..store.lineage import Lineage
-from ..store.opening import writable_store
 from ..store.store import Store, WritableStore, checkpoint_name, checkpoints_among, files_among
 
 #: Root and bytes of files, by name.

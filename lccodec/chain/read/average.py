@@ -96,7 +96,7 @@ def select_shares(
     Examples
     --------
     >>> from pathlib import Path
-    >>> from lccodec.chain.store.opening import writable_store
+    >>> from lccodec.chain.store.directory import writable_store
     >>> run = writable_store(Path("run"))
     >>> select_shares(run, [30, 10, 20], weights=[2, 1, 1])
     {10: 0.25, 20: 0.25, 30: 0.5}

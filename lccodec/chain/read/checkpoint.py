@@ -52,8 +52,7 @@ from ...errors import (
 from ...frame.header import Shape
 from ...policy.record import read_record
 from ..caller import UNBOUNDED, Adapter, Bounds, Progress, watched
-from ..store.directory import DirectoryStore, check_exact, link_problem, older_problem
-from ..store.opening import is_folder, open_store
+from ..store.directory import DirectoryStore, check_exact, is_folder, link_problem, older_problem, open_store
 from ..store.store import Store, check_name, checkpoint_name, step_index
 from .info import CheckpointInfo, checkpoint_info
 from .links import HEADER_BYTES, MEMBER_BYTES, Head, Link, array_heads, open_links

@@ -48,7 +48,7 @@ from ...errors import (
 from ...parallel import member_count
 from ...policy.record import read_record
 from ..caller import UNBOUNDED, Bounds
-from ..store.opening import open_store
+from ..store.directory import open_store
 from ..store.store import Store, check_name, checkpoint_name, is_checkpoint, step_index
 from .checkpoint import checked_names, find_exact, kept, open_name, tried_again
 from .follow_crew import Tellers

@@ -69,7 +69,7 @@ from ..caller import OnProgress, Progress, no_progress, telling_of_save
 from ..read.crew import TASKS as DECODING_TASKS
 from ..read.crew import Restorers
 from ..store.claim import Claim, Use
-from ..store.opening import writable_store
+from ..store.directory import writable_store
 from ..store.store import WritableStore, checkpoint_name
 from .encode import TASKS as ENCODING_TASKS
 from .plan import ArrayPlan, Estimate, SavedState

@@ -20,8 +20,7 @@ from lccodec.chain.mend.parity_folder import (
     make_home,
     read_band,
 )
-from lccodec.chain.store.directory import DirectoryStore, as_directory, parity_places
-from lccodec.chain.store.opening import BundleStore
+from lccodec.chain.store.directory import BundleStore, DirectoryStore, as_directory, parity_places
 from lccodec.container.parity import Layout, Member
 from lccodec.container.source import FileSource
 

@@ -32,7 +32,7 @@ from lccodec.chain.read.links import (
     value_or_raise,
 )
 from lccodec.chain.read.survey import survey
-from lccodec.chain.store.opening import open_store
+from lccodec.chain.store.directory import open_store
 from lccodec.constants import MAX_STEP
 from lccodec.container.checkpoint import CheckpointWriter, open_bytes, open_checkpoint
 from lccodec.container.manifest import Manifest, Parent

@@ -6,8 +6,7 @@ import pytest
 
 import lccodec
 from lccodec.chain.read.checkpoint import open_exact, open_step, with_exact
-from lccodec.chain.store.directory import DirectoryStore, describe_exact
-from lccodec.chain.store.opening import BundleStore
+from lccodec.chain.store.directory import BundleStore, DirectoryStore, describe_exact
 from lccodec.constants import PAYLOAD_OFFSET
 from lccodec.container.bundle import Bundle
 from lccodec.errors import ArgumentError, ChainError, LccodecError, LccodecWarning

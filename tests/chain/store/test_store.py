@@ -11,9 +11,15 @@ from hypothesis import strategies as st
 import lccodec
 from lccodec import Chain
 from lccodec.chain.store.bucket.store import BucketStore
-from lccodec.chain.store.directory import DirectoryStore
+from lccodec.chain.store.directory import (
+    BundleStore,
+    DirectoryStore,
+    is_chain,
+    is_folder,
+    open_store,
+    writable_store,
+)
 from lccodec.chain.store.lineage import Lineage, remove_steps
-from lccodec.chain.store.opening import BundleStore, is_chain, is_folder, open_store, writable_store
 from lccodec.chain.store.store import (
     Store,
     check_name,
