@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from ...constants import EXACT_NAME, ROLLED_BACK_NAME
 from ...container.bundle import Bundle, is_bundle
@@ -38,27 +37,16 @@ from ...container.source import FileSource, Section, Source
 from ...container.system import SYSTEM, Address, Place, System, storage_errors
 from ...errors import ArgumentError, DataError, FormatError, LccodecError, StorageError, warn
 from .claim import DirectoryClaim
-from .store import Store, WritableStore, checkpoint_name, checkpoints_among, is_of_chain, pin_name
-
-_ROLLBACK_NAME: Final = re.compile(r"([0-9]{4,})-to-([0-9]{1,16})")
-
-
-def parse_name(name: str) -> tuple[int, int] | None:
-    """Return the number of a rollback and the step that it went to; ``None`` for other names."""
-    match = _ROLLBACK_NAME.fullmatch(name)
-    return None if match is None else (int(match[1]), int(match[2]))
-
-
-def next_name(names: Iterable[str], step: int) -> str:
-    """Return the name of a further rollback to a step."""
-    numbers = [parsed[0] for name in names if (parsed := parse_name(name)) is not None]
-    return f"{max(numbers, default=0) + 1:04d}-to-{step}"
-
-
-def in_order(names: Iterable[str]) -> list[tuple[str, int]]:
-    """Return names of rollbacks with the steps that they went to, the oldest first."""
-    found = [(parsed, name) for name in names if (parsed := parse_name(name)) is not None]
-    return [(name, step) for (_, step), name in sorted(found)]
+from .store import (
+    Store,
+    WritableStore,
+    checkpoint_name,
+    checkpoints_among,
+    in_order,
+    is_of_chain,
+    next_name,
+    pin_name,
+)
 
 
 class DirectoryShelf:

@@ -299,6 +299,28 @@ class Shelf(Protocol):
         """Remove what was set aside under names, and what an earlier call has left unfinished."""
 
 
+#: Of what a rollback has set aside: its number, and the step that it went to (LCC-CHN-08).
+_ROLLBACK_NAME: Final = re.compile(r"([0-9]{4,})-to-([0-9]{1,16})")
+
+
+def parse_name(name: str) -> tuple[int, int] | None:
+    """Return the number of a rollback and the step that it went to; ``None`` for other names."""
+    match = _ROLLBACK_NAME.fullmatch(name)
+    return None if match is None else (int(match[1]), int(match[2]))
+
+
+def next_name(names: Iterable[str], step: int) -> str:
+    """Return the name of a further rollback to a step."""
+    numbers = [parsed[0] for name in names if (parsed := parse_name(name)) is not None]
+    return f"{max(numbers, default=0) + 1:04d}-to-{step}"
+
+
+def in_order(names: Iterable[str]) -> list[tuple[str, int]]:
+    """Return names of rollbacks with the steps that they went to, the oldest first."""
+    found = [(parsed, name) for name in names if (parsed := parse_name(name)) is not None]
+    return [(name, step) for (_, step), name in sorted(found)]
+
+
 class WritableStore(Store):
     """The files of a chain that can be saved to."""
 

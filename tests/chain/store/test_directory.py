@@ -13,11 +13,9 @@ from lccodec.chain.store.directory import (
     DirectoryStore,
     chains_in,
     in_chain,
-    in_order,
-    next_name,
-    parse_name,
     readable_chains_in,
 )
+from lccodec.chain.store.store import in_order, next_name, parse_name
 from lccodec.errors import StorageError
 
 from ...support.paths import checkpoint_path

@@ -35,8 +35,16 @@ from ....container.scratch import TemporaryFolder, clear_abandoned
 from ....container.source import Source, Verify
 from ....container.system import Address, Place, System
 from ....errors import ArgumentError, ChainError, DependencyError, FormatError, StorageError
-from ..directory import in_order, next_name
-from ..store import LockedStore, OvertakenError, Store, WritableStore, checkpoints_among, pin_name
+from ..store import (
+    LockedStore,
+    OvertakenError,
+    Store,
+    WritableStore,
+    checkpoints_among,
+    in_order,
+    next_name,
+    pin_name,
+)
 from .backend import (
     Backend,
     ExistsError,
