@@ -46,10 +46,9 @@ if TYPE_CHECKING:  # a name is loaded when it is first used: a command needs few
     from .policy.policy import Policy
     from .policy.presets import POLICIES, fields
     from .policy.roles import ROLES, Assignment
-    from .quantizers.base import Quantizer
+    from .quantizers.base import Lossless, Quantizer
     from .quantizers.exponent import ExponentBuckets
     from .quantizers.logarithmic import LogSteps
-    from .quantizers.lossless import Lossless
     from .quantizers.smooth import Smooth
     from .quantizers.triggered import Triggered
     from .quantizers.uniform import KeyframeSteps, UniformDeadzone
@@ -168,10 +167,9 @@ _MODULES: Final = {
     "policy.presets": ("POLICIES", "fields"),
     "policy.roles": ("Assignment",),
     "policy.vocabulary": ("ROLES",),
-    "quantizers.base": ("Quantizer",),
+    "quantizers.base": ("Lossless", "Quantizer"),
     "quantizers.exponent": ("ExponentBuckets",),
     "quantizers.logarithmic": ("LogSteps",),
-    "quantizers.lossless": ("Lossless",),
     "quantizers.smooth": ("Smooth",),
     "quantizers.triggered": ("Triggered",),
     "quantizers.uniform": ("KeyframeSteps", "UniformDeadzone"),

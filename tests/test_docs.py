@@ -280,7 +280,7 @@ def test_defaults_are_shown_as_values(name: str, path: str, module: str, wanted:
 def test_other_defaults_are_shown_as_they_are() -> None:
     of_python = Expression("dict()", "dict")
     assert defaults.shown(of_python, "lccodec.chain.chain") is of_python
-    of_a_call = Expression("Lossless()", "lccodec.quantizers.lossless.Lossless")
+    of_a_call = Expression("Lossless()", "lccodec.quantizers.base.Lossless")
     assert defaults.shown(of_a_call, "lccodec.not_installed") is of_a_call
     assert defaults.shown(None, "lccodec.chain.chain") is None
 

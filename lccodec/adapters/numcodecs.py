@@ -29,8 +29,7 @@ from ..errors import ArgumentError, DependencyError
 from ..frame.content import checked_array
 from ..frame.decode import decode
 from ..frame.encode import encode
-from ..quantizers.base import Quantizer
-from ..quantizers.lossless import Lossless
+from ..quantizers.base import Lossless, Quantizer
 from ..quantizers.registry import parse_quantizer, quantizer_json
 
 try:

@@ -39,8 +39,7 @@ from ..frame.encode import encode
 from ..frame.header import parse_header
 from ..policy.declared import declarations
 from ..policy.policy import Declaration
-from ..quantizers.base import Quantizer
-from ..quantizers.lossless import Lossless
+from ..quantizers.base import Lossless, Quantizer
 from ..quantizers.registry import parse_quantizer, quantizer_json
 
 try:

@@ -13,8 +13,7 @@ from typing import Any, ClassVar, Final
 from ..constants import ElementType
 from ..element_types import Array, from_components
 from ..errors import ArgumentError
-from ..quantizers.base import Guarantee, Partition, Quantizer
-from ..quantizers.lossless import Lossless
+from ..quantizers.base import Guarantee, Lossless, Partition, Quantizer
 from ..quantizers.registry import register
 from ..quantizers.residual import Residual
 from ..quantizers.smooth import Smooth

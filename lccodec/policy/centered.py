@@ -24,10 +24,8 @@ import numpy as np
 
 from ..constants import ElementType
 from ..element_types import Array, unwork, work
-from ..quantizers.base import Guarantee, Partition, Quantizer, guarantee_of
-from ..quantizers.lossless import Lossless
+from ..quantizers.base import AsReference, Guarantee, Lossless, Partition, Quantizer, guarantee_of
 from ..quantizers.residual import Residual
-from .again import AsReference
 from .optimizer import path_of
 from .policy import Candidate, Policy
 

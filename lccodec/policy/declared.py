@@ -24,8 +24,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..constants import ElementType
-from ..quantizers.base import Quantizer
-from ..quantizers.lossless import Lossless
+from ..quantizers.base import Lossless, Quantizer
 from .policy import Candidate, Declaration, Policy
 from .roles import GIVEN, Assignment, Role
 

@@ -12,8 +12,7 @@ from ..constants import ElementType
 from ..element_types import Array
 from ..errors import ArgumentError
 from ..frame.encode import Effort, check_effort
-from ..quantizers.base import Quantizer, guarantee_of
-from ..quantizers.lossless import Lossless
+from ..quantizers.base import Lossless, Quantizer, guarantee_of
 from ..quantizers.registry import check_registered, parse_quantizer, quantizer_json, quantizer_text
 from .roles import ROLES, Role
 

@@ -18,7 +18,10 @@ that are computed with it NaN. A denominator of 0 does the same if its numerator
 to another number. Quantizers do not prevent this, so the encoder checks the decoded values. -0.0
 counts as 0, and NaN does not count as negative.
 
-Source: SPEC 7.7.
+Two quantizers choose no bins: `Lossless` stores every bit, as byte planes, and `AsReference` only
+what no reference may change.
+
+Source: SPEC 7.5, 7.7.
 """
 
 from __future__ import annotations
@@ -31,8 +34,10 @@ from typing import ClassVar, Final, Protocol, TypeAlias
 import numpy as np
 
 from ..constants import ElementType
-from ..element_types import Array, has_negative, negative, octaves, work, zero
+from ..element_types import Array, has_negative, negative, octaves, stored_view, work, zero, zigzag
+from ..entropy.lanes import entropy_bits
 from ..errors import ArgumentError
+from ..parallel import stretches
 from .field import Extent, FieldPlan, find_extent
 from .residual import Owner, Residual, Zone
 
@@ -535,3 +540,60 @@ def fit_each(fit_one: Callable[[Residual], Partition | None], batch: Residual) -
         Zone.joined([part.zone for part in parts]),
         min(bounds, default=None),
     )
+
+
+_SAMPLE_STRETCHES: Final = 8  # of one array, evenly spread
+_STRETCH_COMPONENTS: Final = 256  # of each
+
+
+@dataclass(frozen=True)
+class Lossless(Quantizer):
+    """Store every bit pattern exactly, as byte planes (SPEC 7.5)."""
+
+    lossy: ClassVar[bool] = False
+
+    def fit(self, batch: Residual) -> None:  # noqa: ARG002
+        """Return ``None``: every array is stored exactly."""
+        return
+
+    def stands_alone(self, bits: Array, reference: Array, kind: ElementType) -> bool:
+        """Return whether a sample of an array takes fewer bytes without its reference.
+
+        A first moment forgets its past in about ten steps. Its difference to an older one then has
+        the sum of both variances, and its exponents vary more.
+        """
+        return plane_bits(bits, None, kind) < plane_bits(bits, reference, kind)
+
+
+def plane_bits(bits: Array, reference: Array | None, kind: ElementType) -> float:
+    """Return about how many bits a component takes in byte planes, by the entropy of a sample."""
+    parts = list(stretches(bits.size, _SAMPLE_STRETCHES, _STRETCH_COMPONENTS))
+    sampled = np.concatenate([bits[part] for part in parts])
+    before = None if reference is None else np.concatenate([reference[part] for part in parts])
+    codes = zigzag(sampled, before, kind.is_float)
+    symbols = stored_view(codes).reshape(-1, kind.size) + np.arange(0, 256 * kind.size, 256)
+    counts = np.bincount(symbols.reshape(-1), minlength=256 * kind.size).reshape(kind.size, 256)
+    return float(entropy_bits(counts).sum()) / codes.size
+
+
+@dataclass(frozen=True)
+class AsReference(Quantizer):
+    """Leaves an array as its reference is, but for what no reference may change.
+
+    Exact are numbers that are not finite, and those that would become negative, or no longer be 0,
+    in an array without negative numbers.
+    """
+
+    def fit(self, batch: Residual) -> Partition:
+        """Return a zone that holds all finite differences."""
+        return _Unchanged(np.empty(0, batch.kind.work), batch.arrays)
+
+
+@dataclass(frozen=True)
+class _Unchanged(Exact):
+    """The partition of `AsReference`."""
+
+    @property
+    def zone(self) -> Zone:
+        """Return a zone that contains every finite difference."""
+        return Zone.within(np.full(self.arrays, np.inf), self.representatives.dtype)

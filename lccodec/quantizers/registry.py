@@ -11,11 +11,10 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from ..errors import ArgumentError
-from .base import Quantizer, check_quantizer
+from .base import Lossless, Quantizer, check_quantizer
 from .clusters import Clusters
 from .exponent import ExponentBuckets
 from .logarithmic import LogSteps
-from .lossless import Lossless
 from .smooth import Smooth
 from .triggered import Triggered
 from .uniform import KeyframeSteps, UniformDeadzone

@@ -16,7 +16,7 @@ from ..constants import ElementType
 from ..element_types import Array
 from ..errors import ArgumentError
 from ..parallel import stretches
-from .base import Guarantee, Partition, Quantizer
+from .base import Guarantee, Lossless, Partition, Quantizer
 from .field import (
     Extent,
     FieldPlan,
@@ -29,7 +29,6 @@ from .field import (
     usable_step,
     wide,
 )
-from .lossless import Lossless
 from .residual import Residual
 from .uniform import UniformDeadzone
 

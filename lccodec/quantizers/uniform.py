@@ -34,9 +34,8 @@ from ..element_types import Array, work
 from ..errors import ArgumentError
 from ..loops.search import Marked, outside_weighted
 from ..parallel import PIECE
-from .base import Guarantee, Quantizer
+from .base import Guarantee, Lossless, Quantizer
 from .grid import DEAD_ZONE, MAX_GAIN, Grid, fit_grid
-from .lossless import Lossless
 from .residual import Owner, Residual, array_sums, root_mean_square
 
 _SIZES: Final = ("step", "max_error", "relative_step", "share")

@@ -29,7 +29,7 @@ from lccodec import (
     UniformDeadzone,
 )
 from lccodec.element_types import components
-from lccodec.policy.again import kept_between
+from lccodec.policy.hindsight import kept_between
 from lccodec.quantizers import QUANTIZERS, Quantizer
 from lccodec.quantizers.base import EXACT, Guarantee, guarantee_of
 from lccodec.quantizers.clusters import Clusters

@@ -10,7 +10,7 @@ Without a policy, compacting leaves every state as it is, bit for bit: keyframes
 that is smaller, and deltas become keyframes where a restore would replay too many. With a policy
 the states are coded anew, in a new directory, and what that loses is told. A state whose exact file
 is at hand is coded from that. Of all others it is known what they may have lost already
-(:mod:`lccodec.policy.again`).
+(:mod:`lccodec.policy.hindsight`).
 
 Source: SPEC 9 (LCC-CHN-04, LCC-CHN-10).
 """
@@ -38,8 +38,8 @@ from ...errors import ArgumentError, ChainError, DataError, StorageError, warn
 from ...frame.content import Content
 from ...frame.encode import encode_content
 from ...parallel import slices
-from ...policy.again import kept_between, promised, quantizer_again
 from ...policy.declared import obeying
+from ...policy.hindsight import kept_between, promised, quantizer_again
 from ...policy.policy import Candidate, Policy
 from ...policy.presets import POLICIES
 from ...policy.record import EXACT_KEY, read_record

@@ -21,8 +21,7 @@ from ...policy.policy import Candidate, Policy
 from ...policy.presets import POLICIES, resolve_policy
 from ...policy.record import Record
 from ...policy.roles import Assignment, Role
-from ...quantizers.base import Quantizer
-from ...quantizers.lossless import Lossless
+from ...quantizers.base import Lossless, Quantizer
 from ..caller import Adapter, from_framework
 from ..read.replay import DecodedArray
 from .plan import SavePlan, candidates, make_plan

@@ -57,7 +57,7 @@ from ...frame.header import Shape
 from ...parallel import batches, ordered, slices, thread_count
 from ...policy.policy import Candidate
 from ...policy.values import mark_equal
-from ...quantizers.lossless import Lossless
+from ...quantizers.base import Lossless
 from ..read.checkpoint import OpenCheckpoint, open_name
 from ..read.links import Form, form_of
 from ..read.replay import DecodedArray

@@ -39,14 +39,13 @@ from ...frame.encode import Effort, encode_content
 from ...frame.header import Shape, check_shape
 from ...parallel import stretches
 from ...policy.advice import advised_roles, known_to_harm
-from ...policy.again import kept_between
 from ...policy.centered import CenteredMean, centered
 from ...policy.declared import DECLARED, obeying, parse, roles_of
+from ...policy.hindsight import kept_between
 from ...policy.policy import Candidate, Declaration, Policy
 from ...policy.roles import Assignment, Role, assign_roles
 from ...policy.values import changed_share, following, is_equal
-from ...quantizers.base import Guarantee, Quantizer, guarantee_of
-from ...quantizers.lossless import Lossless
+from ...quantizers.base import Guarantee, Lossless, Quantizer, guarantee_of
 from ...quantizers.registry import quantizer_text
 from ...table import Overview, Shown
 from ..overview import plan_overview

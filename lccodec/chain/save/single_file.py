@@ -23,7 +23,7 @@ from ...policy.presets import POLICIES, resolve_policy
 from ...policy.record import Record, needed_record, write_record
 from ...policy.roles import Assignment, Role, check_roles
 from ...policy.values import mark_copies
-from ...quantizers.lossless import Lossless
+from ...quantizers.base import Lossless
 from ...workers.crew import Threads
 from ..caller import Bounds, Progress, check_progress, telling
 from ..read.checkpoint import OpenCheckpoint, kept, open_data, open_file
