@@ -46,13 +46,14 @@ import h5py
 import numpy as np
 
 from ..constants import MAX_ARRAYS, MAX_DIMENSIONS, MAX_NESTING
+from ..container.folder import replacing
 from ..container.tree import Keys, is_unicode, leaf_name, metadata_strings
 from ..element_types import BFLOAT16_BITS, Array, element_type, in_host_order
 from ..errors import ArgumentError, FormatError, LccodecError, LimitError, StorageError, warn
 from ..exchange.mapping import nested
 from ..policy.declared import DECLARED, ENTRY, declarations, write
-from .files.disk import MAX_FILE_EXPANSION, replacing
 from .files.structure import STATE, named_leaves, rebuild, with_structure
+from .files.zip_archive import MAX_FILE_EXPANSION
 from .seals import sealed_file
 
 __all__ = ["load_metadata", "load_state", "save_file"]

@@ -24,13 +24,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from ..chain.chain import Chain
+from ..container.folder import replacing
 from ..container.system import checked_path, storage_errors
 from ..container.tree import leaf_name
 from ..errors import FormatError, warn
 from ..policy.roles import Assignment
 from . import torch as adapter
 from .chains import PACKED, LinkSaver, open_linked, save_linked
-from .files.disk import replacing
 from .matching import unwrapped
 from .torch.archive import load_archive
 from .torch.states import module_roles

@@ -17,10 +17,10 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 
 from ..constants import MAX_DIMENSIONS, MAX_ELEMENTS
+from ..container.folder import replacing
 from ..container.tree import metadata_strings
 from ..element_types import Array, element_type
 from ..errors import ArgumentError, FormatError, LimitError
-from .files.disk import replacing
 from .files.structure import named_leaves
 from .files.zip_archive import Member, read_members
 from .seals import sealed_file

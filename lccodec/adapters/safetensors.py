@@ -20,11 +20,11 @@ from typing import Any, Final
 
 from ..chain.caller import TYPES
 from ..constants import ELEMENT_TYPES
+from ..container.folder import replacing
 from ..container.system import checked_path
 from ..container.tree import leaf_name, metadata_strings
 from ..element_types import Array, components, from_components, little_endian, read_numbers, stored_bytes
 from ..errors import ArgumentError, DependencyError, FormatError, StorageError
-from .files.disk import replacing
 from .files.header import DTYPE_NAMES, FLOAT8_NAMES, is_index
 from .files.shards import SHARD_BYTES, load_shards, read_index, save_shards
 from .files.structure import STATE, named_leaves, plain_names, rebuild, with_structure

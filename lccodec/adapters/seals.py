@@ -44,7 +44,7 @@ from typing import BinaryIO, Final, TypeVar
 from ..chain.caller import Progress, check_progress, telling
 from ..chain.read.validate import Problem
 from ..chain.store.store import HASHES_FOLDER, checkpoints_among
-from ..container.folder import is_temporary
+from ..container.folder import is_temporary, read_bounded, regular_file, replacing
 from ..container.system import WINDOWS, StrPath, checked_path, storage_errors
 from ..errors import (
     ArgumentError,
@@ -57,7 +57,6 @@ from ..errors import (
     UnsupportedError,
 )
 from ..parallel import ordered, thread_count
-from .files.disk import read_bounded, regular_file, replacing
 from .files.header import LENGTH_BYTES, header_of, is_index
 
 __all__ = ["Sealed", "check", "is_sealed", "seal"]

@@ -10,6 +10,9 @@ The bytes of a `WholeFile` go to a temporary (LCC-CHN-05), which gets the name o
 is on the disk (LCC-CHN-06). A failure leaves nothing behind. `remove_stale_temporaries` removes
 what a killed process leaves.
 
+Files of other formats lie anywhere. Only regular files are read of them (`regular_file`), and one
+is written whole or not at all (`replacing`), by whatever library.
+
 A file that never changes can have a second name: a hard link, or a copy where there are none. What
 a symbolic link points to is copied as well: from another directory the link may lead elsewhere. The
 names of the directory still have to be brought to stable storage.
@@ -27,10 +30,10 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
-from typing import Final, Self
+from typing import BinaryIO, Final, Self
 
 from ..constants import TEMPORARY_PREFIX, WRITER_NAME
-from ..errors import ArgumentError, StorageError
+from ..errors import ArgumentError, LimitError, StorageError
 from .source import FileSource, Source
 from .system import (
     OPEN_FLAGS,
@@ -473,3 +476,53 @@ def _copy(path: Path, folder: Folder, name: str, overwrite: bool) -> None:
         with WholeFile(name, overwrite=overwrite, folder=folder) as file:
             file.copy(source)
             file.commit(sync=False)
+
+
+@contextmanager
+def regular_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file for reading; raise ``StorageError`` for a FIFO or device, which may never end."""
+    path = checked_path(path)
+
+    def at_once(name: str, flags: int) -> int:  # opening a FIFO waits for a writer otherwise
+        return os.open(name, flags | flag("O_NONBLOCK"))
+
+    with storage_errors("cannot read", path), open(path, "rb", opener=at_once) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise StorageError(errno.EINVAL, "cannot read: not a regular file", str(path))
+        yield file
+
+
+def read_bounded(path: str | os.PathLike[str], most: int | None, rule: str) -> bytes:
+    """Return the bytes of a regular file; raise ``LimitError`` if there are more than `most`."""
+    with regular_file(path) as file:
+        data = file.read(-1 if most is None else most + 1)
+    if most is not None and len(data) > most:
+        raise LimitError(rule, str(path), f"more than {most:,} bytes")
+    return data
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield the path of an empty temporary file that replaces `path` after it is written.
+
+    It gets the mode of what it replaces. Bytes and name are on the disk at the end. After a
+    ``StorageError`` an existing file is unchanged, and no temporary file is left.
+    """
+    target = checked_path(path)
+    temporary = target.parent / temporary_name()
+    with storage_errors("cannot write", target):
+        try:
+            kept = SYSTEM.mode(target)
+            # Until it is complete, only its owner can read it: the replaced file may have been
+            # private.
+            temporary.touch(0o666 if kept is None else 0o600, exist_ok=False)
+            mode = temporary.stat().st_mode if kept is None else kept
+            temporary.chmod(mode | 0o600)  # a read-only file is replaced too
+            yield temporary
+            with temporary.open("r+b") as file:
+                temporary.chmod(mode)  # safetensors creates a new file that only its owner can read
+                os.fsync(file.fileno())  # after a crash the new name must not be on an empty file
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+        sync_directory(target.parent)

@@ -33,7 +33,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..adapters.files.disk import replacing
+from ..container.folder import replacing
 from ..element_types import Array, stored_bytes, stored_view
 from ..errors import DependencyError
 

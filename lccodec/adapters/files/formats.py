@@ -31,9 +31,9 @@ from ...constants import (
     TRAILER_MAGIC,
     TRAILER_SIZE,
 )
+from ...container.folder import regular_file
 from ...container.system import StrPath, checked_path, storage_errors
 from ...errors import ArgumentError, DataError
-from .disk import regular_file
 from .header import INDEX_SUFFIX
 from .zip_archive import member_names
 

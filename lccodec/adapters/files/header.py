@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from ...constants import ELEMENT_TYPES, MAX_ELEMENTS, ElementType
+from ...container.folder import regular_file
 from ...errors import FormatError
-from .disk import regular_file
 
 #: The element type of each type that the format of checkpoints has too.
 DTYPE_NAMES: Final = {

@@ -17,12 +17,11 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from ...container.folder import Folder
+from ...container.folder import Folder, read_bounded, replacing
 from ...container.system import storage_errors
 from ...element_types import Array
 from ...errors import ArgumentError, DataError, FormatError, StorageError
 from ..seals import read_sealed
-from .disk import parsed, read_bounded, replacing
 from .header import INDEX_SUFFIX
 
 SHARD_BYTES: Final = 5_000_000_000  # of the tensors in a shard, as in transformers
@@ -61,6 +60,14 @@ def parse_index(path: str | os.PathLike[str], text: bytes) -> tuple[dict[Path, l
                 _RULE, where, f"not the name of a .safetensors file in the same directory: {file!r}"
             )
     return {Path(path).with_name(file): names for file, names in files.items()}, kept
+
+
+def parsed(text: bytes, rule: str, where: str) -> Any:
+    """Return the document that a text of JSON is; raise ``FormatError`` if it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise FormatError(rule, where, "not JSON, or nested too deeply") from None
 
 
 def load_shards(path: str | os.PathLike[str], load: Callable[[Path], dict[str, Value]]) -> dict[str, Value]:

@@ -35,10 +35,10 @@ import torch
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
 from ...constants import MAX_NAME_CHARACTERS
+from ...container.folder import replacing
 from ...element_types import Array
 from ...errors import ArgumentError, FormatError, LccodecError, LimitError
-from ..files.disk import MAX_FILE_EXPANSION, replacing
-from ..files.zip_archive import read_members
+from ..files.zip_archive import MAX_FILE_EXPANSION, read_members
 from ..seals import sealed_file
 from ..tree import enums
 from .states import from_numpy

@@ -39,15 +39,14 @@ from ...chain.read.links import Link
 from ...chain.store.directory import open_store
 from ...chain.store.store import Store, step_index
 from ...constants import EXACT_NAME, MAX_STEP
-from ...container.folder import Folder, WholeFile, remove_stale_temporaries
+from ...container.folder import Folder, WholeFile, read_bounded, remove_stale_temporaries
 from ...container.source import FileSource
 from ...container.system import SYSTEM, System, checked_path, checked_place, storage_errors
 from ...element_types import Array, components, element_type
 from ...errors import ArgumentError, ChainError, DataError, LccodecError, StorageError
 from ...parallel import slices
-from ..files.disk import parsed, read_bounded
 from ..files.header import Tensor
-from ..files.shards import SHARD_NAME
+from ..files.shards import SHARD_NAME, parsed
 from ..matching import first_of
 from ..tree import read_types
 from .layout import INDEX_NAME, NOTE_FOLDER, Layout, Prefix, check_types, locked, read_layout, rounded

@@ -46,6 +46,7 @@ import numpy as np
 from ...chain.read.followed_state import SPARSE_RATIO, ArrayChange, CancelledError, change_of, difference
 from ...chain.read.follower import POLL_SECONDS, Follower, Lag, Update, checked_waits
 from ...chain.read.replay import DecodedArray
+from ...container.folder import read_bounded, regular_file
 from ...container.system import checked_path, storage_errors
 from ...container.tree import leaf_name
 from ...element_types import Array, components, read_numbers, stored_view
@@ -62,9 +63,8 @@ from ...errors import (
     warn,
 )
 from ...loops.search import differing
-from ..files.disk import parsed, read_bounded, regular_file
 from ..files.header import FLOAT8_NAMES, Tensor, read_header
-from ..files.shards import MAX_INDEX_BYTES, SHARD_NAME
+from ..files.shards import MAX_INDEX_BYTES, SHARD_NAME, parsed
 from ..tree import names_by_type, with_types
 from .layout import INDEX_NAME, SINGLE_NAME, Layout, Prefix, read_layout
 
