@@ -56,7 +56,8 @@ from ..chain.read.checkpoint import (
 )
 from ..chain.read.links import LINK_KEY
 from ..chain.save.partial import check_only
-from ..chain.save.settings import KEYFRAME_EVERY, LOG, check_hindsight
+from ..chain.save.plan import KEYFRAME_EVERY
+from ..chain.save.settings import LOG, check_hindsight
 from ..chain.save.single_file import save_file
 from ..chain.store.directory import DirectoryStore, writable_store
 from ..chain.store.lineage import Ancestry

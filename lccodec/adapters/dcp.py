@@ -96,7 +96,7 @@ from ..chain.life.prune import Keep, check_keep, name_exact
 from ..chain.mend.protect import parse_redundancy
 from ..chain.read.checkpoint import OpenCheckpoint, open_file, open_name
 from ..chain.read.links import RECORD_KIND
-from ..chain.save.settings import KEYFRAME_EVERY
+from ..chain.save.plan import KEYFRAME_EVERY
 from ..chain.store.directory import DirectoryStore
 from ..chain.store.store import checkpoint_name
 from ..container.checkpoint import open_checkpoint

@@ -66,9 +66,8 @@ from .read.checkpoint import (
 from .read.info import CheckpointInfo
 from .read.rows import Keys
 from .save.partial import check_only
-from .save.plan import Plan
+from .save.plan import KEYFRAME_EVERY, Plan
 from .save.settings import (
-    KEYFRAME_EVERY,
     TIMEOUT_SECONDS,
     ReferenceKind,
     Settings,
@@ -400,7 +399,7 @@ class Chain(Shown):
             An error of it is a warning.
         following
             The state that will be saved next, if it is known. The error of a lossy first keyframe
-            then follows how far the values move (:mod:`lccodec.chain.save.forecast`).
+            then follows how far the values move (:mod:`lccodec.chain.save.plan`).
         only
             Names or patterns (:mod:`fnmatch`) of the arrays to save. All others stay as they are in
             the last checkpoint, and take no bytes. `state` may have all entries of that checkpoint,

@@ -21,8 +21,7 @@ from ..chain.read.average import average as average_steps
 from ..chain.read.average import select_shares
 from ..chain.read.checkpoint import open_path
 from ..chain.read.info import CheckpointInfo
-from ..chain.save.forecast import Forecast, forecast
-from ..chain.save.plan import Estimate, Plan
+from ..chain.save.plan import Estimate, Forecast, Plan, forecast
 from ..chain.store.directory import DirectoryStore, open_store, writable_store
 from ..chain.store.store import check_next
 from ..container.system import Place

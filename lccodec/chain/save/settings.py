@@ -112,8 +112,6 @@ def _make_printable(record: logging.LogRecord) -> bool:
 
 LOG.addFilter(_make_printable)
 
-#: A restore replays at most this many deltas unless a chain is told otherwise (LCC-CHN-04).
-KEYFRAME_EVERY: Final = 32
 
 #: Factors of the steps of the first deltas after a run went on from a lossy state. What lies in a
 #: dead zone then has not waited there for long, so the next restore would throw most of it away.

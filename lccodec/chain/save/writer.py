@@ -22,10 +22,9 @@ from ..behind import Behind, Change
 from ..caller import Adapter, Progress, Room, from_framework, telling_of_save
 from ..store.claim import Claim, Use
 from ..store.store import WritableStore, check_next
-from .forecast import foresee
 from .judge import Judge
 from .partial import select, wanted_by
-from .plan import Estimate, Plan, SavedState, SavePlan
+from .plan import Estimate, Plan, SavedState, SavePlan, foresee
 from .settings import Cadence, Settings, WhenBusy, WorkerOptions
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from lccodec import (
     UniformDeadzone,
 )
 from lccodec.chain.save import judge, reference
-from lccodec.chain.save.forecast import forecast
+from lccodec.chain.save.plan import forecast
 from lccodec.element_types import Array
 from lccodec.frame.content import MAX_SHARED_COMPONENTS
 from lccodec.policy.record import read_record
