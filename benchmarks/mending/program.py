@@ -15,7 +15,7 @@ import numpy as np
 import lccodec
 from lccodec.chain.mend.parity_folder import bands
 from lccodec.container.parity import Layout, Member
-from lccodec.parity.code import Block, encode, rebuild
+from lccodec.parity import Block, encode, rebuild
 
 from ..measure.goals import Goal, summary, table
 from ..measure.rounds import Job, measure

@@ -19,7 +19,7 @@ import lccodec
 from lccodec.chain.mend.protect import Redundancy
 from lccodec.chain.mend.ranks import Written, files_of, protect_ranks, protect_together
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.parity.code import Block
+from lccodec.parity import Block
 
 __all__ = ["RANKS", "measure_ranks", "ranks_table"]
 

@@ -24,7 +24,7 @@ from ..chain.mend.ranks import Alone, Peers, Written, files_of, protect_together
 from ..chain.store.directory import DirectoryStore
 from ..errors import ArgumentError, LccodecError, reason_of, warn
 from ..parallel import Line
-from ..parity.code import Block
+from ..parity import Block
 
 _LOOK_SECONDS: Final = 0.5  # between looks whether the program is at its end
 

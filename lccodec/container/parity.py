@@ -1,7 +1,7 @@
 """Parity files: what mends damaged checkpoint files, in files of its own (SPEC 9, LCC-PAR).
 
 The files of a group fill *columns* of blocks, `rows` in each. Block r of every data column and of
-every parity column are a row of the code (:mod:`lccodec.parity.code`). Files either begin at a
+every parity column are a row of the code (:mod:`lccodec.parity`). Files either begin at a
 column each, so that a whole file is one block of each row; or lie end to end, so that a column is
 any part of them. What is behind the last byte counts as zeros. A group is of files of one chain, or
 of files of the chains of ranks, whose names begin with the folder of the chain.

@@ -36,7 +36,7 @@ from pieces import (
 from tables import cut, table_of
 
 from lccodec.element_types import Array, from_components
-from lccodec.parity.code import encode
+from lccodec.parity import encode
 
 
 def edge_files() -> Iterator[tuple[str, str, bytes, Any]]:

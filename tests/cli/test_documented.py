@@ -25,7 +25,7 @@ from lccodec import exchange
 from lccodec.adapters import npz, safetensors
 from lccodec.adapters.chains import save_linked
 from lccodec.cli.program import program
-from lccodec.report.page import drawing_library
+from lccodec.report import drawing_library
 
 from ..support.commands import run
 
@@ -216,7 +216,7 @@ def _make_modules(place: Path) -> None:
 def workplace(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place = shutil.copytree(made, tmp_path / "place")
     monkeypatch.chdir(place)
-    monkeypatch.setattr("lccodec.report.page.drawing_library", library)
+    monkeypatch.setattr("lccodec.report.drawing_library", library)
     return place
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lccodec import ArgumentError
 from lccodec.constants import MAX_DATA_COLUMNS, MAX_PARITY_COLUMNS
-from lccodec.parity.code import (
+from lccodec.parity import (
     POLYNOMIAL,
     Block,
     coefficients,

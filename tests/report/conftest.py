@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
-from lccodec.report.page import drawing_library, page
+from lccodec.report import drawing_library, page
 
 from ..support.browser import chromium
 

@@ -120,7 +120,7 @@ def test_numbers_as_text(value: str, shown: str, text: Opened) -> None:
 @pytest.fixture(scope="module")
 def text(browser: Browser):
     """A tab with the functions of ``text.js`` alone."""
-    from lccodec.report.page import _WEB
+    from lccodec.report import _WEB
 
     page = browser.new_page()
     page.add_script_tag(content=(_WEB / "text.js").read_text(encoding="utf-8"))

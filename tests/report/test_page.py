@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 
 import lccodec
 from benchmarks.pages.large import large
-from lccodec.report import write_page
-from lccodec.report.page import Planes, drawing_library, pack, page, rounded
+from lccodec.report import Planes, drawing_library, pack, page, rounded, write_page
 
 from ..support.documents import fields, hostile, one_run
 
@@ -98,7 +97,7 @@ def test_nothing_of_the_working_directory_runs(tmp_path: Path, monkeypatch: pyte
 def test_what_cannot_be_written_is_said(
     tmp_path: Path, library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lccodec.report.page.drawing_library", lambda: library)
+    monkeypatch.setattr("lccodec.report.drawing_library", lambda: library)
     for place in (tmp_path / "missing" / "report.html", tmp_path):
         with pytest.raises(lccodec.StorageError):
             write_page(one_run(), place)

@@ -11,7 +11,7 @@ from lccodec import Chain
 from lccodec.chain.mend.protect import Redundancy
 from lccodec.chain.mend.ranks import Written, files_of, protect_together
 from lccodec.chain.store.directory import DirectoryStore
-from lccodec.parity.code import Block
+from lccodec.parity import Block
 
 SECONDS = 240  # until a rank that waits gives up: then a test fails, and does not hang
 

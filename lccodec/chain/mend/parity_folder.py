@@ -50,7 +50,7 @@ from ...errors import (
     StorageError,
     is_loss,
 )
-from ...parity.code import Block, rebuild
+from ...parity import Block, rebuild
 from ..read.checkpoint import is_newest_exact, is_unknown, may_be_replaced
 from ..store.directory import DirectoryStore, as_directory
 from ..store.store import Store, checkpoint_name

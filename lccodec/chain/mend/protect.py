@@ -48,7 +48,7 @@ from ...errors import (
     reason_of,
     warn,
 )
-from ...parity.code import encode
+from ...parity import encode
 from ..behind import Change, Rounds
 from ..store.directory import DirectoryStore, as_directory, parity_places
 from ..store.lineage import Lineage

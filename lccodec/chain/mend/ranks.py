@@ -33,7 +33,7 @@ from ...container.folder import WholeFile
 from ...container.parity import Index, Layout, Member, blocks_offset, ends_of, file_length, rank_of
 from ...container.source import FileSource
 from ...errors import ChainError, LccodecError, reason_of
-from ...parity.code import Block, encode
+from ...parity import Block, encode
 from ..store.directory import DirectoryStore, inner_directories
 from ..store.store import Store, files_among
 from .parity_folder import ParityFolder, ParityGroup, block_hashes, declared, home_of, homes_of, read_band
