@@ -348,13 +348,13 @@ def run_accelerate(root: Path, replay: Replay) -> None:
     accelerator = Accelerator(cpu=True)
     model = accelerator.prepare(torch.nn.ParameterDict({"weight": torch.zeros(40, 50)}))
     register(accelerator, chain=root / "chain", policy="balanced")
-    pack = accelerate_adapter.pack
+    pack_with = accelerate_adapter.pack_with
 
     def packed(saver: Any, folder: Path, **options: Any) -> None:
         replay.done(folder.name)
-        pack(saver, folder, **options)
+        pack_with(saver, folder, **options)
 
-    with mock.patch.object(accelerate_adapter, "pack", packed):
+    with mock.patch.object(accelerate_adapter, "pack_with", packed):
         for step in STEPS:
             with torch.no_grad():
                 model["weight"].copy_(trained(step)["weight"])

@@ -482,7 +482,7 @@ def test_with_an_exact_file(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_chain_without_files_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a bucket: hashes are in memory alone."""
-    monkeypatch.setattr(hash_reference, "DirectoryStore", int)
+    monkeypatch.setattr(DirectoryStore, "has_folders", False)
     small_blocks(monkeypatch)
     state = large_state(0)
     for process in range(2):
@@ -753,7 +753,7 @@ def test_a_block_is_decoded_once_whatever_changed_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a bucket, where there is no file of values: there each segment would cost a block."""
-    monkeypatch.setattr(hash_reference, "DirectoryStore", int)
+    monkeypatch.setattr(DirectoryStore, "has_folders", False)
     spans, decode_span = [], hash_reference.decode_span
     monkeypatch.setattr(
         hash_reference, "decode_span", lambda *given: spans.append(given) or decode_span(*given)
