@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
-from ..arguments import integer
 from ..container.tree import Flat, flatten, metadata_strings
-from ..errors import ArgumentError, LimitError, warn
+from ..errors import ArgumentError, LimitError, integer, warn
 from ..policy.roles import Assignment, Role, check_known
 
 if TYPE_CHECKING:

@@ -17,10 +17,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
-from ..arguments import check_choice, integer
 from ..container.system import Place, StrPath, checked_path, checked_place, storage_errors
 from ..container.tree import with_metrics
-from ..errors import ArgumentError, ChainError, DataError, LccodecError, StorageError, is_loss, warn
+from ..errors import (
+    ArgumentError,
+    ChainError,
+    DataError,
+    LccodecError,
+    StorageError,
+    check_choice,
+    integer,
+    is_loss,
+    warn,
+)
 from ..policy.hindsight import gains
 from ..policy.policy import Policy
 from ..policy.presets import resolve_policy

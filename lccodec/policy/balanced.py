@@ -46,10 +46,9 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ..arguments import check_bool, positive
 from ..constants import ElementType
 from ..element_types import Array
-from ..errors import ArgumentError
+from ..errors import ArgumentError, check_bool, positive
 from ..frame.content import MAX_SHARED_COMPONENTS
 from ..quantizers.base import Quantizer
 from ..quantizers.grid import DEAD_ZONE, lead

@@ -25,9 +25,9 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from ..arguments import number
 from ..constants import ElementType
 from ..element_types import Array, work
+from ..errors import number
 from .base import Guarantee, Partition, Quantizer, fit_each, plane_bits
 from .grid import DEAD_ZONE, Grid, fit_grid
 from .residual import Owner, Residual, Zone, array_sums

@@ -28,10 +28,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..arguments import check_bool, positive
 from ..constants import ElementType
 from ..element_types import Array, work
-from ..errors import ArgumentError
+from ..errors import ArgumentError, check_bool, positive
 from ..loops.search import Marked, outside_weighted
 from ..parallel import PIECE
 from .base import Guarantee, Lossless, Quantizer

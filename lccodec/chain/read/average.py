@@ -43,11 +43,10 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from ...arguments import as_integer, as_number
 from ...constants import ELEMENT_TYPES
 from ...container.tree import select, unflatten
 from ...element_types import Array, check_dtype, unwork, work
-from ...errors import ArgumentError, ChainError
+from ...errors import ArgumentError, ChainError, as_integer, as_number
 from ...parallel import WIDE_PIECE, slices
 from ...policy.roles import ROLES, Role
 from ..caller import UNBOUNDED, Bounds, OnProgress, no_progress

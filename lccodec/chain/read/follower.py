@@ -30,7 +30,6 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
 
-from ...arguments import as_number
 from ...constants import EXACT_NAME
 from ...container.checkpoint import CheckpointReader
 from ...container.system import checked_place
@@ -43,6 +42,7 @@ from ...errors import (
     DataError,
     LccodecError,
     StorageError,
+    as_number,
     warn,
 )
 from ...parallel import member_count
