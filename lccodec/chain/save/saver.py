@@ -28,6 +28,7 @@ from ...policy.record import EXACT_KEY, Record, needed_record, read_record, writ
 from ...workers.crew import Crew
 from ..caller import OnProgress, no_progress
 from ..read.checkpoint import open_exact
+from ..store.claim import ClaimedError
 from ..store.store import OvertakenError, Store, WritableStore, checkpoint_name
 from .encode import plan_manifest
 from .exact import ExactRoot, Newest, renew_newest
@@ -59,6 +60,7 @@ class _Attempt:
     step: Any
     state: SavedState
     tell: OnProgress  # told how many arrays are coded
+    made: Callable[[], object]  # called once the place of the chain is there
     is_last: bool  # whether what fails now is not tried again
     is_over: bool = False
 
@@ -126,14 +128,21 @@ class Saver:
         """Settle the groups that are complete: no save follows that would do it."""
         self._groups.settle_rest()
 
-    def save(self, step: Any, state: SavedState, tell: OnProgress = no_progress) -> int:
+    def save(
+        self,
+        step: Any,
+        state: SavedState,
+        tell: OnProgress = no_progress,
+        made: Callable[[], object] = lambda: None,
+    ) -> int:
         """Store a state, and return the bytes of its file; see `Chain.save`.
 
-        `tell` is told after each frame how many arrays are coded.
+        `tell` is told after each frame how many arrays are coded. `made` is called before anything
+        is written, in the place of the chain, which is there then. It may refuse the save.
         """
         # The exact file of a selection cannot be written twice: it takes the place of that of the
         # parent, which has the rest.
-        attempt = _Attempt(step, state, tell, is_last=state.is_selection)
+        attempt = _Attempt(step, state, tell, made, is_last=state.is_selection)
         before = None if self._attempt is None else self._attempt()
         if before is not None and not before.is_over:  # a signal handler saves, within another save
             self._store.revoke_unfinished()
@@ -141,6 +150,8 @@ class Saver:
         self._attempt = weakref.ref(attempt)
         try:
             return self._save(attempt)
+        except ClaimedError:
+            raise
         except (OvertakenError, LostParentError) as error:
             raise ChainError(str(error)) from error
         except ChainError as error:  # what the delta was taken against is gone
@@ -182,6 +193,7 @@ class Saver:
         self._settings.examine(save.plan, record)
         manifest = save.manifest(step)
         self._store.make()
+        attempt.made()
         self._store.remove_stale()
         exact: ExactRoot | None = None
         problem: str | None = None
