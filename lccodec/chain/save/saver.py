@@ -35,7 +35,7 @@ from .exact import ExactRoot, Newest, renew_newest
 from .hash_reference import HashReference
 from .hindsight import DeltaBase, Groups
 from .measurement import NOTHING, Measurement, Sampling
-from .partial import DEFERRED, inherit, inherited_figures
+from .partial import inherited_figures, over_parent
 from .plan import SavedState, SavePlan, candidates, make_plan
 from .reference import (
     Latest,
@@ -44,7 +44,6 @@ from .reference import (
     Reference,
     ValueReference,
     find_latest,
-    find_parent,
     held_together,
 )
 from .settings import Cadence, Settings
@@ -266,19 +265,12 @@ class Saver:
         mended: Callable[[], Store | None] = lambda: None,
     ) -> _Prepared:
         """Return what a save would write; `mended` is as for `find_latest`."""
-        settings, every = self._settings, self._every.keyframe
+        settings = self._settings
         known_files = self._latest, listed, list(listed.checkpoints()), self._reference.read, mended
-        if not state.is_selection:
-            latest = find_latest(*known_files)
-            self._latest = latest or self._latest
-            base = self._groups.base(latest, record.policy, settings.closes)
-        else:
-            latest = self._latest = find_parent(*known_files)
-            base = self._groups.base(latest, record.policy)
-            if base.is_keyframe and latest.deltas < DEFERRED * every:  # it waits for a save of all arrays
-                renewed = latest.deltas % every == 0
-                base = replace(base, is_keyframe=False, is_end=False, is_renewed=renewed)
-            state = inherit(state.flat, state.metadata, state.known, latest)
+        latest = find_latest(*known_files, is_needed=state.is_selection)
+        self._latest = latest or self._latest
+        base = self._groups.base(latest, record.policy, settings.closes)
+        state, base = over_parent(state, base, self._every.keyframe)
         reference = base.reference
         parents = {} if reference is None else reference.arrays
         compared = candidates(state.flat, parents, record.roles, state.known)
