@@ -33,8 +33,8 @@ from ..element_types import Array, work
 from ..errors import ArgumentError, check_bool, positive
 from ..loops.search import Marked, outside_weighted
 from ..parallel import PIECE
-from .base import Guarantee, Lossless, Quantizer
-from .grid import DEAD_ZONE, MAX_GAIN, Grid, fit_grid
+from .base import DEAD_ZONE, Guarantee, Lossless, Quantizer
+from .grid import MAX_GAIN, Grid, fit_grid
 from .residual import Owner, Residual, array_sums, root_mean_square
 
 _SIZES: Final = ("step", "max_error", "relative_step", "share")
