@@ -66,7 +66,6 @@ READERS = {
         "tree",
     ],
     "parity": ["__init__"],
-    "chain": ["caller"],
     "chain/read": ["links", "replay"],
     "chain/store": ["directory", "store"],
 }

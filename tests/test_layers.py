@@ -46,7 +46,7 @@ OPTIONAL = {
     "blake3": {"adapters/weights"},
     "click": {"cli"},
     "rich": {"cli"},
-    "tqdm": {"chain/caller"},
+    "tqdm": {"chain/overview"},
 }
 
 

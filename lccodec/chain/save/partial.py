@@ -33,7 +33,7 @@ from ...errors import ArgumentError, LccodecError
 from ...policy.policy import Candidate
 from ...policy.record import read_record
 from ...policy.roles import Assignment, check_matches
-from ..caller import TYPES, Wanted
+from ..adapter import TYPES, Wanted
 from .plan import SavedState
 
 if TYPE_CHECKING:  # loaded by the first save

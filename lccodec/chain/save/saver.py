@@ -26,7 +26,7 @@ from ...frame.encode import Effort
 from ...policy.presets import POLICIES
 from ...policy.record import EXACT_KEY, Record, needed_record, read_record, write_record
 from ...workers.crew import Crew
-from ..caller import OnProgress, no_progress
+from ..overview import OnProgress, no_progress
 from ..read.checkpoint import open_exact
 from ..store.claim import ClaimedError
 from ..store.store import OvertakenError, Store, WritableStore, checkpoint_name

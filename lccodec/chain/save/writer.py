@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ArgumentError, ChainError, LccodecError, warn
 from ...parallel import has_lock
 from ...policy.roles import Assignment, Role
+from ..adapter import Adapter, Room, from_framework
 from ..behind import Behind, Change
-from ..caller import Adapter, Progress, Room, from_framework, telling_of_save
+from ..overview import Progress, telling_of_save
 from ..store.claim import Claim, Use
 from ..store.store import WritableStore, check_next
 from .judge import Judge
