@@ -65,10 +65,9 @@ READERS = {
         "piece_table",
         "tree",
     ],
-    "parity": ["code"],
-    "chain": ["caller"],
+    "parity": ["__init__"],
     "chain/read": ["links", "replay"],
-    "chain/store": ["opening", "store"],
+    "chain/store": ["directory", "store"],
 }
 TEST_SECONDS = 300  # for a file or a folder of tests
 TRACE_SECONDS = 120  # for all vectors, with every call or statement looked at

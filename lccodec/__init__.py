@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:  # a name is loaded when it is first used: a command needs few of them
-    from .chain.caller import Adapter
+    from .chain.adapter import Adapter
     from .chain.chain import Chain
     from .chain.checkpoint_file import CheckpointFile
     from .chain.checkpoint_file import open_checkpoint_file as open
@@ -125,7 +125,7 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "chain.caller": ("Adapter",),
+    "chain.adapter": ("Adapter",),
     "chain.chain": ("Chain",),
     "chain.checkpoint_file": ("CheckpointFile", "open"),
     "chain.life.transfer": ("bundle", "unbundle"),

@@ -21,7 +21,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
-from .arguments import integer
+from .errors import integer
 
 if TYPE_CHECKING:  # loaded where threads are started: it takes a tenth of the start of a command
     from concurrent.futures import Future

@@ -21,7 +21,7 @@ from lccodec import (
     decode,
     encode,
 )
-from lccodec.arguments import as_integer, as_number
+from lccodec.errors import as_integer, as_number
 from lccodec.quantizers.clusters import Clusters
 from lccodec.quantizers.registry import parse_quantizer, quantizer_json
 

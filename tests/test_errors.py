@@ -9,7 +9,9 @@ import pytest
 from lccodec import errors
 from lccodec.errors import DataError, LccodecError, StorageError
 
-KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+KINDS = [
+    kind for kind in vars(errors).values() if isinstance(kind, type) and kind.__module__ == errors.__name__
+]
 OF_DATA = [kind for kind in KINDS if issubclass(kind, DataError)]
 
 

@@ -36,8 +36,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
+from ..chain.adapter import Adapter, from_framework
 from ..chain.behind import Change
-from ..chain.caller import Adapter, from_framework
 from ..chain.chain import Chain
 from ..chain.life.prune import (
     Keep,

@@ -52,7 +52,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..chain.caller import TYPES, Room, Wanted, left_out
+from ..chain.adapter import TYPES, Room, Wanted, left_out
 from ..chain.read.checkpoint import Arrivals, OpenCheckpoint, open_file
 from ..chain.save import single_file
 from ..container.tree import leaf_name

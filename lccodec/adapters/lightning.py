@@ -32,10 +32,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
-from ..arguments import as_integer
 from ..container.folder import make_directory
 from ..container.system import StrPath, checked_path, storage_errors
-from ..errors import ArgumentError, DependencyError
+from ..errors import ArgumentError, DependencyError, as_integer
 from ..policy.policy import Policy
 from .chains import ChainOptions, LinkSaver, OtherOptions, open_linked
 

@@ -23,9 +23,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..arguments import check_bool
 from ..element_types import Array, little_endian
-from ..errors import ArgumentError, DependencyError
+from ..errors import ArgumentError, DependencyError, check_bool
 from ..frame.content import checked_array
 from ..frame.decode import decode
 from ..frame.encode import encode

@@ -19,13 +19,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ..chain.caller import UNBOUNDED, Bounds, OnProgress, no_progress
 from ..chain.life.prune import LINKS_NAME, Keep, Pruning, prune
 from ..chain.mend.protect import Protection, Redundancy, parse_redundancy, protect, recorded
 from ..chain.mend.ranks import protect_ranks, rank_folders, renew_ranks
 from ..chain.mend.repair import Repair, repair
+from ..chain.overview import OnProgress, no_progress
 from ..chain.read.checkpoint import open_file
-from ..chain.read.links import LINK_KEY, RECORD_KIND
+from ..chain.read.links import LINK_KEY, RECORD_KIND, UNBOUNDED, Bounds
 from ..chain.read.validate import Problem, validate
 from ..chain.store.directory import DirectoryStore, as_directory, chains_in, inner_directories, writable_store
 from ..chain.store.store import Store

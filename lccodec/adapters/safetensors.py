@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from ..chain.caller import TYPES
+from ..chain.adapter import TYPES
 from ..constants import ELEMENT_TYPES
 from ..container.folder import replacing
 from ..container.system import checked_path

@@ -41,7 +41,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
 
-from ..chain.caller import Progress, check_progress, telling
+from ..chain.overview import Progress, check_progress, telling
 from ..chain.read.validate import Problem
 from ..chain.store.store import HASHES_FOLDER, checkpoints_among
 from ..container.folder import is_temporary, read_bounded, regular_file, replacing

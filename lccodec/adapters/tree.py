@@ -38,7 +38,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from ..chain.caller import TYPES
+from ..chain.adapter import TYPES
 from ..chain.read.checkpoint import Arrivals
 from ..constants import MAX_NESTING
 from ..container.tree import leaf_name, metadata_strings, unescaped

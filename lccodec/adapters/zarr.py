@@ -31,9 +31,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
-from ..arguments import check_bool
 from ..element_types import Array, element_type
-from ..errors import DependencyError, FormatError
+from ..errors import DependencyError, FormatError, check_bool
 from ..frame.decode import decode, decode_rows
 from ..frame.encode import encode
 from ..frame.header import parse_header

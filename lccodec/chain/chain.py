@@ -17,10 +17,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
-from ..arguments import check_choice, integer
 from ..container.system import Place, StrPath, checked_path, checked_place, storage_errors
 from ..container.tree import with_metrics
-from ..errors import ArgumentError, ChainError, DataError, LccodecError, StorageError, is_loss, warn
+from ..errors import (
+    ArgumentError,
+    ChainError,
+    DataError,
+    LccodecError,
+    StorageError,
+    check_choice,
+    integer,
+    is_loss,
+    warn,
+)
 from ..policy.hindsight import gains
 from ..policy.policy import Policy
 from ..policy.presets import resolve_policy
@@ -28,17 +37,8 @@ from ..policy.record import EXACT_KEY, NewestMode, check_newest
 from ..policy.roles import Assignment, Role
 from ..quantizers.base import Quantizer
 from ..table import Overview, Shown
+from .adapter import Adapter, as_framework, check_adapter
 from .behind import AllBehind, Change
-from .caller import (
-    Adapter,
-    Bounds,
-    OnProgress,
-    Progress,
-    as_framework,
-    check_adapter,
-    check_progress,
-    telling,
-)
 from .life.prune import Keep, KeepBehind, Pruning, check_keep, pin, pin_exact, prune, unpin
 from .life.rollback import RolledBack, delete_rolled_back, list_rolled_back, rollback, undo_rollback
 from .mend.mirror import (
@@ -51,7 +51,7 @@ from .mend.mirror import (
     read_whole,
 )
 from .mend.protect import ParityBehind, Protection, parse_redundancy, protect, unprotect
-from .overview import chain_overview
+from .overview import OnProgress, Progress, chain_overview, check_progress, telling
 from .read.average import average, select_shares
 from .read.checkpoint import (
     Arrivals,
@@ -64,6 +64,7 @@ from .read.checkpoint import (
     with_exact,
 )
 from .read.info import CheckpointInfo
+from .read.links import Bounds
 from .read.rows import Keys
 from .save.partial import check_only
 from .save.plan import KEYFRAME_EVERY, Plan

@@ -9,11 +9,10 @@ from typing import Any, Literal, Self
 
 from ..container.system import StrPath, checked_place
 from ..errors import ArgumentError, ChainError, DataError, StorageError
-from .caller import Bounds
 from .mend.mirror import Found, checked_mirrors, read_whole, stand_in
 from .read.checkpoint import OpenCheckpoint, kept, open_newest, open_path, open_step
 from .read.info import CheckpointInfo
-from .read.links import check_own
+from .read.links import Bounds, check_own
 from .read.rows import Keys
 from .store.directory import writable_store
 from .store.store import Store

@@ -16,7 +16,7 @@ from ..adapters.files.header import is_index
 from ..adapters.files.shards import SHARD_BYTES, read_index
 from ..adapters.files.states import Exchange, load_file, open_whole, save_file
 from ..adapters.files.states import convert as convert_state
-from ..chain.caller import UNBOUNDED, Bounds
+from ..chain.read.links import UNBOUNDED, Bounds
 from ..container.bundle import is_bundle
 from ..exchange import load_rules
 from ..table import printable

@@ -19,9 +19,9 @@ from ..adapters import seals
 from ..adapters.files.formats import recognize
 from ..adapters.files.states import open_originals
 from ..adapters.ranks import check_together, repairable
-from ..chain.caller import Bounds
 from ..chain.overview import figures_words, role_words
 from ..chain.read.checkpoint import open_path, with_exact
+from ..chain.read.links import Bounds
 from ..chain.read.validate import Problem
 from ..chain.store.directory import DirectoryStore, is_chain, open_store
 from ..container.system import Address, Place

@@ -9,12 +9,12 @@ import click
 
 from ..adapters import seals
 from ..adapters.ranks import protect_together, repair_together
-from ..chain.caller import UNBOUNDED, Bounds
 from ..chain.chain import Chain
 from ..chain.life.rollback import rollback
 from ..chain.mend.mirror import Mirror, MirrorUpkeep
 from ..chain.mend.protect import parse_redundancy, unprotect
 from ..chain.mend.repair import Repair, Salvage
+from ..chain.read.links import UNBOUNDED, Bounds
 from ..chain.store.directory import as_directory, writable_store
 from ..container.system import Place
 from ..errors import ChainError

@@ -24,7 +24,7 @@ import click
 
 import lccodec
 
-from ..chain.caller import Bounds
+from ..chain.read.links import Bounds
 from ..chain.store.directory import is_chain
 from ..container.system import Address, checked_path, checked_place
 from ..errors import ArgumentError, DataError, LccodecError, LccodecWarning

@@ -14,13 +14,13 @@ from ..adapters.files.formats import HDF5, check_suffix, files_below, number_fil
 from ..adapters.files.shards import SHARD_BYTES
 from ..adapters.files.states import FileOriginals, OpenState, load_with_roles, open_whole
 from ..adapters.files.structure import choose
-from ..chain.caller import Bounds
 from ..chain.chain import Chain, advice, newest_whole, steps_until
 from ..chain.overview import figures_words, plan_table, role_words, roles_text
 from ..chain.read.average import average as average_steps
 from ..chain.read.average import select_shares
 from ..chain.read.checkpoint import open_path
 from ..chain.read.info import CheckpointInfo
+from ..chain.read.links import Bounds
 from ..chain.save.plan import Estimate, Forecast, Plan, forecast
 from ..chain.store.directory import DirectoryStore, open_store, writable_store
 from ..chain.store.store import check_next

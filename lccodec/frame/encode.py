@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import Final, Literal, TypeAlias, get_args
 
-from ..arguments import check_choice
 from ..constants import METHOD_CODEBOOK, METHOD_PLANES, METHOD_RAW, METHOD_SMOOTH
 from ..element_types import Array, components, stored_bytes, stored_view
 from ..entropy.classes import row_length
 from ..entropy.stream_writer import Piece
+from ..errors import check_choice
 from ..loops.sums import crc32
 from ..parallel import slices
 from ..quantizers.base import Quantizer

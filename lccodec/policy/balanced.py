@@ -46,13 +46,12 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ..arguments import check_bool, positive
 from ..constants import ElementType
 from ..element_types import Array
-from ..errors import ArgumentError
+from ..errors import ArgumentError, check_bool, positive
 from ..frame.content import MAX_SHARED_COMPONENTS
-from ..quantizers.base import Quantizer
-from ..quantizers.grid import DEAD_ZONE, lead
+from ..quantizers.base import DEAD_ZONE, Quantizer
+from ..quantizers.grid import lead
 from ..quantizers.logarithmic import LogSteps, logarithms
 from ..quantizers.residual import difference, root_mean_square
 from ..quantizers.uniform import KeyframeSteps, UniformDeadzone, weighted

@@ -42,8 +42,7 @@ import numpy as np
 from ..element_types import Array, has_negative, octaves, subtract, work, zero
 from ..errors import ArgumentError
 from ..parallel import slices
-from ..quantizers.base import AsReference, Guarantee, Lossless, Quantizer, guarantee_of, spoiled
-from ..quantizers.grid import DEAD_ZONE
+from ..quantizers.base import DEAD_ZONE, AsReference, Guarantee, Lossless, Quantizer, guarantee_of, spoiled
 from ..quantizers.logarithmic import LogSteps
 from ..quantizers.uniform import UniformDeadzone
 from .centered import CenteredMean, CenteredSquare, centered

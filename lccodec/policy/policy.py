@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal, Self
 
-from ..arguments import check_choice, integer
 from ..constants import ElementType
 from ..element_types import Array
-from ..errors import ArgumentError
+from ..errors import ArgumentError, check_choice, integer
 from ..frame.encode import Effort, check_effort
 from ..quantizers.base import Lossless, Quantizer, guarantee_of
 from ..quantizers.registry import check_registered, parse_quantizer, quantizer_json, quantizer_text

@@ -41,6 +41,9 @@ from ..parallel import stretches
 from .field import Extent, FieldPlan, find_extent
 from .residual import Owner, Residual, Zone
 
+#: Half the width of the dead zone, in steps (widths of a bin), unless a quantizer has another.
+DEAD_ZONE: Final = 0.6
+
 
 def spoiled(decoded: Array, original: Array, kind: ElementType) -> Array:
     """Return which elements decode to a negative number, or were 0 and decode to something else."""
@@ -350,7 +353,7 @@ class Quantizer:
     trigger: Trigger | None = None
     stands_alone: Callable[[Array, Array, ElementType], bool] | None = None
     field: Callable[[Array, ElementType], FieldPlan | None] | None = None
-    dead_zone: float = 0.6
+    dead_zone: float = DEAD_ZONE
 
     def bin_width(self, differences: Array) -> float | None:  # noqa: ARG002
         """Return the width of the bins for differences like these; ``None`` if it is fixed."""

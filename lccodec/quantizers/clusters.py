@@ -17,9 +17,8 @@ from typing import Final
 
 import numpy as np
 
-from ..arguments import integer, number
 from ..element_types import Array
-from ..errors import ArgumentError
+from ..errors import ArgumentError, integer, number
 from .base import Quantizer
 from .residual import Owner, Residual, Zone, finite
 

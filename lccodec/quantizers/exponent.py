@@ -12,8 +12,8 @@ from typing import Final, Literal
 
 import numpy as np
 
-from ..arguments import check_choice, integer
 from ..element_types import Array
+from ..errors import check_choice, integer
 from ..loops.partitions import bucket_symbols, extremes, has_loops
 from ..loops.whole import Parts, settle_whole, window_of
 from ..parallel import PIECE

@@ -22,11 +22,8 @@ from ..element_types import Array, unwork, work
 from ..loops.partitions import zigzags
 from ..loops.search import tally
 from ..loops.whole import Parts, has_loops, settle_whole
-from .base import Settles
+from .base import DEAD_ZONE, Settles
 from .residual import Outside, Owner, Residual, Zone, array_sums
-
-#: Half the width of the dead zone, in steps (widths of a bin), unless a quantizer has another.
-DEAD_ZONE: Final = 0.6
 
 _EDGE_EPSILONS: Final = 2  # of the quotient that says in which bin an element lies
 _LEAD_RATIO: Final = 0.75  # of the zone: see `lead`
@@ -34,7 +31,7 @@ MAX_GAIN: Final = 2.0  # see `gain`
 _GAIN_STEPS: Final = 64.0  # gains are rounded to so many to 1: the same on every machine
 
 
-def lead(share: Array) -> Array:
+def lead(share: Array, dead_zone: float = DEAD_ZONE) -> Array:
     """Return how far representatives lie beyond the means, in steps.
 
     Means leave the least squared error, but in a chain of deltas they leave a state that trails:
@@ -51,10 +48,12 @@ def lead(share: Array) -> Array:
     share
         Share of each array's elements that is outside the dead zone. If many are, elements move
         farther between two deltas than the zone is wide, and means are right on average.
+    dead_zone
+        Where the zone ends, in steps.
     """
     inside = np.maximum(1 - share, 0)
     # A root is the same number on every machine. A power may not be.
-    steps: Array = _LEAD_RATIO * DEAD_ZONE * (inside * np.sqrt(inside))
+    steps: Array = _LEAD_RATIO * dead_zone * (inside * np.sqrt(inside))
     return steps
 
 
@@ -268,7 +267,7 @@ def _with_representatives(
     sums, counts = sums[own], counts[own]
     arrays = np.repeat(np.arange(batch.arrays), grid.counts)
     moved = past + np.bincount(arrays, counts, minlength=batch.arrays)
-    ahead = lead(stride * moved / batch.sizes) * grid.steps * leads
+    ahead = lead(stride * moved / batch.sizes, grid.dead_zone) * grid.steps * leads
     bins, spared = _worthwhile(stride * counts, stride * past, grid.bins, batch.sizes)
     doubtful = (bins > 127) | (bins < wanted)
     exact = grid.exact.copy()

@@ -25,11 +25,11 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from ..arguments import number
 from ..constants import ElementType
 from ..element_types import Array, work
-from .base import Guarantee, Partition, Quantizer, fit_each, plane_bits
-from .grid import DEAD_ZONE, Grid, fit_grid
+from ..errors import number
+from .base import DEAD_ZONE, Guarantee, Partition, Quantizer, fit_each, plane_bits
+from .grid import Grid, fit_grid
 from .residual import Owner, Residual, Zone, array_sums
 
 _MIN_PIECES_FOR_COUNTS: Final = 16  # of a large array: steps and bins are counted in as many or more

@@ -11,10 +11,9 @@ from typing import ClassVar, Final, Literal, get_args
 
 import numpy as np
 
-from ..arguments import check_bool, check_choice, number, positive
 from ..constants import ElementType
 from ..element_types import Array
-from ..errors import ArgumentError
+from ..errors import ArgumentError, check_bool, check_choice, number, positive
 from ..parallel import stretches
 from .base import Guarantee, Lossless, Partition, Quantizer
 from .field import (

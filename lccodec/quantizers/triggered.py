@@ -15,10 +15,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..arguments import number
 from ..constants import ElementType
 from ..element_types import Array, negative, subtract, work
-from ..errors import ArgumentError
+from ..errors import ArgumentError, number
 from ..parallel import slices
 from .base import Partition, Quantizer, spoiled
 from .residual import Residual

@@ -28,14 +28,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..arguments import check_bool, positive
 from ..constants import ElementType
 from ..element_types import Array, work
-from ..errors import ArgumentError
+from ..errors import ArgumentError, check_bool, positive
 from ..loops.search import Marked, outside_weighted
 from ..parallel import PIECE
-from .base import Guarantee, Lossless, Quantizer
-from .grid import DEAD_ZONE, MAX_GAIN, Grid, fit_grid
+from .base import DEAD_ZONE, Guarantee, Lossless, Quantizer
+from .grid import MAX_GAIN, Grid, fit_grid
 from .residual import Owner, Residual, array_sums, root_mean_square
 
 _SIZES: Final = ("step", "max_error", "relative_step", "share")

@@ -30,8 +30,7 @@ from lccodec.adapters.files.states import load_file, open_whole
 from lccodec.adapters.huggingface import pack
 from lccodec.adapters.orbax import LCCheckpointHandler, LCSave
 from lccodec.adapters.weights import pull
-from lccodec.chain.caller import Bounds
-from lccodec.chain.read.links import RECORD_KIND
+from lccodec.chain.read.links import RECORD_KIND, Bounds
 from lccodec.inspect.examination import examine
 
 from ..support.commands import run, run_json

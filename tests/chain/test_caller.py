@@ -31,7 +31,8 @@ from lccodec import (
     decode,
     encode,
 )
-from lccodec.chain.caller import Bounds, Room, check_adapter
+from lccodec.chain.adapter import Room, check_adapter
+from lccodec.chain.read.links import Bounds
 from lccodec.chain.save.plan import candidates
 from lccodec.constants import EXACT_NAME, MAX_DIMENSIONS, MAX_ELEMENTS
 from lccodec.container.tree import flatten

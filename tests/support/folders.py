@@ -39,7 +39,7 @@ ROOMS = {
         {"bundle"},
     ],
     "chain": [
-        {"behind", "caller", "store"},
+        {"adapter", "behind", "store"},
         {"overview"},
         {"read"},
         {"save"},

@@ -22,11 +22,12 @@ from typing import Any, Final, Literal, Self, TypeAlias
 
 import numpy as np
 
-from ...chain.caller import TYPES, UNBOUNDED, Bounds, Progress
+from ...chain.adapter import TYPES
 from ...chain.mend.ranks import rank_folders
+from ...chain.overview import Progress
 from ...chain.read.checkpoint import OpenCheckpoint, checked_names, kept, open_path
 from ...chain.read.info import CheckpointInfo
-from ...chain.read.links import LINK_KEY, PYTREE_KIND, RECORD_KIND, kind_of
+from ...chain.read.links import LINK_KEY, PYTREE_KIND, RECORD_KIND, UNBOUNDED, Bounds, kind_of
 from ...chain.save.single_file import save_file as save_checkpoint
 from ...chain.store.directory import DirectoryStore, is_chain
 from ...constants import CHECKPOINT_SUFFIX

@@ -34,7 +34,7 @@ import numpy as np
 import torch
 from torch.nn.parameter import is_lazy
 
-from ...chain.caller import TYPES, Room, Wanted, left_out
+from ...chain.adapter import TYPES, Room, Wanted, left_out
 from ...chain.read.checkpoint import Arrivals, open_file
 from ...chain.save import single_file
 from ...constants import ELEMENT_TYPES

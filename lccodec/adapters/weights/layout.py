@@ -28,7 +28,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...chain.caller import Adapter, Room, Wanted, check_adapter
+from ...chain.adapter import Adapter, Room, Wanted, check_adapter
 from ...chain.read.follower import Patch
 from ...container.folder import Folder
 from ...container.system import (

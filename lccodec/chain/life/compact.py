@@ -46,8 +46,8 @@ from ...policy.record import EXACT_KEY, read_record
 from ...policy.roles import Assignment
 from ...policy.values import mark_copies
 from ...quantizers.base import EXACT, Guarantee, Quantizer, guarantee_of
-from ..caller import OnProgress, counted, no_progress
 from ..mend.protect import renew
+from ..overview import OnProgress, counted, no_progress
 from ..read.checkpoint import OpenCheckpoint, open_exact, open_name, open_newest, open_step
 from ..read.info import CheckpointInfo
 from ..read.links import value_or_raise

@@ -38,18 +38,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from ...arguments import as_integer
 from ...constants import EXACT_NAME
 from ...container.checkpoint import CheckpointWriter
 from ...container.folder import Folder, duplicate
 from ...container.system import storage_errors
 from ...container.tree import Flat
-from ...errors import ArgumentError, ChainError, DataError, LccodecError, warn
+from ...errors import ArgumentError, ChainError, DataError, LccodecError, as_integer, warn
 from ...table import Overview, Shown, ranges_text
 from ..behind import Behind, Change
-from ..caller import OnProgress, counted, no_progress
 from ..mend.mirror import Mirrors
 from ..mend.protect import ParityBehind, Redundancy, forget, renew
+from ..overview import OnProgress, counted, no_progress
 from ..read.checkpoint import open_exact, open_step
 from ..save.settings import LOG
 from ..store.claim import Claim

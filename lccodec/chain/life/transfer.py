@@ -27,8 +27,8 @@ from ...container.manifest import Parent
 from ...container.source import read_ahead
 from ...container.system import checked_path, checked_place, storage_errors
 from ...errors import ArgumentError, ChainError, LccodecError, warn
-from ..caller import OnProgress, Progress, check_progress, counted, no_progress, telling
 from ..mend.mirror import copy
+from ..overview import OnProgress, Progress, check_progress, counted, no_progress, telling
 from ..read.checkpoint import is_newest_exact, open_step
 from ..read.links import check_own, check_step, decoding_order
 from ..store.directory import BundleStore, in_chain, link_problem, writable_store

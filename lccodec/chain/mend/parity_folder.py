@@ -41,15 +41,7 @@ from ...container.parity import (
 )
 from ...container.source import FileSource
 from ...container.system import storage_errors
-from ...errors import (
-    ChainError,
-    ChecksumError,
-    DataError,
-    FormatError,
-    LccodecError,
-    StorageError,
-    is_loss,
-)
+from ...errors import ChainError, ChecksumError, DataError, FormatError, LccodecError, StorageError, is_loss
 from ...parity import Block, rebuild
 from ..read.checkpoint import is_newest_exact, is_unknown, may_be_replaced
 from ..store.directory import DirectoryStore, as_directory

@@ -26,7 +26,6 @@ from typing import Final
 
 import numpy as np
 
-from ...arguments import as_integer
 from ...constants import (
     EXACT_NAME,
     MAX_DATA_COLUMNS,
@@ -40,14 +39,7 @@ from ...constants import (
 )
 from ...container.parity import Index, Layout, Member, blocks_offset, check_size, ends_of, file_length
 from ...container.system import storage_errors
-from ...errors import (
-    ArgumentError,
-    ChainError,
-    ChecksumError,
-    LccodecError,
-    reason_of,
-    warn,
-)
+from ...errors import ArgumentError, ChainError, ChecksumError, LccodecError, as_integer, reason_of, warn
 from ...parity import encode
 from ..behind import Change, Rounds
 from ..store.directory import DirectoryStore, as_directory, parity_places

@@ -41,8 +41,8 @@ from ...errors import (
     is_loss,
     reason_of,
 )
-from ..caller import UNBOUNDED, Bounds, is_bound
 from ..read.checkpoint import OpenCheckpoint, may_be_replaced, open_newest
+from ..read.links import UNBOUNDED, Bounds, is_bound
 from ..save.exact import checkpoint_from_exact, exact_from_checkpoint, lost_checkpoint
 from ..store.claim import Claim
 from ..store.directory import DirectoryStore

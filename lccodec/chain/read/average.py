@@ -43,18 +43,17 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from ...arguments import as_integer, as_number
 from ...constants import ELEMENT_TYPES
 from ...container.tree import select, unflatten
 from ...element_types import Array, check_dtype, unwork, work
-from ...errors import ArgumentError, ChainError
+from ...errors import ArgumentError, ChainError, as_integer, as_number
 from ...parallel import WIDE_PIECE, slices
 from ...policy.roles import ROLES, Role
-from ..caller import UNBOUNDED, Bounds, OnProgress, no_progress
+from ..overview import OnProgress, no_progress
 from ..store.store import Store, step_index
 from .checkpoint import OpenCheckpoint, checked_names, kept, open_step, without_spare
 from .info import ArrayInfo, checkpoint_info
-from .links import Head, Link, check_own, fold, next_heads, value_or_raise
+from .links import UNBOUNDED, Bounds, Head, Link, check_own, fold, next_heads, value_or_raise
 from .replay import DecodedArray, decoded_together, grouped, replay_each
 
 

@@ -51,11 +51,12 @@ from ...errors import (
 )
 from ...frame.header import Shape
 from ...policy.record import read_record
-from ..caller import UNBOUNDED, Adapter, Bounds, Progress, watched
+from ..adapter import Adapter
+from ..overview import Progress, watched
 from ..store.directory import DirectoryStore, check_exact, is_folder, link_problem, older_problem, open_store
 from ..store.store import Store, check_name, checkpoint_name, step_index
 from .info import CheckpointInfo, checkpoint_info
-from .links import HEADER_BYTES, MEMBER_BYTES, Head, Link, array_heads, open_links
+from .links import HEADER_BYTES, MEMBER_BYTES, UNBOUNDED, Bounds, Head, Link, array_heads, open_links
 from .replay import DecodedArray, Decoding, decoded_bytes, decoded_together, frames_ahead, headers_of, replay
 from .rows import Keys, checked_keys, checked_rows, chosen_rows, replay_rows, without_rows
 

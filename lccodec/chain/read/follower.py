@@ -30,7 +30,6 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
 
-from ...arguments import as_number
 from ...constants import EXACT_NAME
 from ...container.checkpoint import CheckpointReader
 from ...container.system import checked_place
@@ -43,11 +42,11 @@ from ...errors import (
     DataError,
     LccodecError,
     StorageError,
+    as_number,
     warn,
 )
 from ...parallel import member_count
 from ...policy.record import read_record
-from ..caller import UNBOUNDED, Bounds
 from ..store.directory import open_store
 from ..store.store import Store, check_name, checkpoint_name, is_checkpoint, step_index
 from .checkpoint import checked_names, find_exact, kept, open_name, tried_again
@@ -61,7 +60,7 @@ from .followed_state import (
     held_from,
     write_into,
 )
-from .links import Link, check_own, check_step, open_links, open_parent
+from .links import UNBOUNDED, Bounds, Link, check_own, check_step, open_links, open_parent
 from .replay import DecodedArray
 
 

@@ -21,7 +21,7 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import repeat
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias, TypeVar
@@ -38,6 +38,7 @@ from ...errors import (
     LimitError,
     StorageError,
     TruncatedError,
+    integer,
 )
 from ...frame.header import FrameHeader, Shape, parse_header
 from ..store.store import Store, checkpoint_name
@@ -535,6 +536,51 @@ def _own_heads(link: Link, names: Iterable[str]) -> tuple[Heads, list[str], list
         except LccodecError as error:
             heads.update(dict.fromkeys(members, error))
     return heads, inherited, copies
+
+
+# --- bounds of files of strangers ---------------------------------------------------------------
+
+_BYTES_RULE: Final = "max_bytes"
+_DELTAS_RULE: Final = "max_deltas"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The most that a checkpoint of strangers may ask for (SPEC 13); ``None`` for no bound.
+
+    Raises ``ArgumentError`` if one is not an integer, or below 0.
+    """
+
+    # Bytes that all of its arrays have together, once they are decoded, and those of its parents
+    # that share frames with them. An array of which a part is asked for counts whole.
+    max_bytes: int | None = None
+    max_deltas: int | None = None  # checkpoints that it needs beside itself
+
+    def __post_init__(self) -> None:
+        for name in (_BYTES_RULE, _DELTAS_RULE):
+            if getattr(self, name) is not None:
+                integer(name, getattr(self, name))
+
+    def check_deltas(self, needed: int, where: str) -> None:
+        """Raise ``LimitError`` if a checkpoint needs too many others."""
+        if self.max_deltas is not None and needed > self.max_deltas:
+            message = f"it needs {needed:,} other checkpoints, and max_deltas is {self.max_deltas:,}"
+            raise LimitError(_DELTAS_RULE, where, message)
+
+    def check_bytes(self, nbytes: int, where: str) -> None:
+        """Raise ``LimitError`` if arrays decode to too many bytes."""
+        if self.max_bytes is not None and nbytes > self.max_bytes:
+            message = f"its arrays have {nbytes:,} bytes, and max_bytes is {self.max_bytes:,}"
+            raise LimitError(_BYTES_RULE, where, message)
+
+
+#: No bounds.
+UNBOUNDED: Final = Bounds()
+
+
+def is_bound(error: LimitError) -> bool:
+    """Return whether an error is one of a caller's bounds, and not of a limit of the format."""
+    return error.rule in (_BYTES_RULE, _DELTAS_RULE)
 
 
 #: The key of a link in the metadata. Errors name it as their rule.

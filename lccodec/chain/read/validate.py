@@ -16,11 +16,10 @@ from ...container.bundle import is_bundle
 from ...container.checkpoint import CheckpointReader, check_skeleton
 from ...container.system import Place, checked_place, storage_errors
 from ...errors import ArgumentError, ChainError, DataError, FormatError, LccodecError, LimitError
-from ..caller import UNBOUNDED, Bounds, is_bound
 from ..store.directory import BundleStore, DirectoryStore, check_exact, is_folder, link_problem, open_store
 from ..store.store import Store, checkpoint_name, checkpoints_among
 from .checkpoint import check_state, open_exact, open_name
-from .links import Head
+from .links import UNBOUNDED, Bounds, Head, is_bound
 from .survey import Visit, survey, visit_file
 
 

@@ -65,7 +65,7 @@ from ...table import printable
 from ...workers.crew import Bench, Crew, Done, Processes, Request, Threads
 from ...workers.process import Arena, Channel, PrivateArena, Worker, address_of, connect, place_of
 from ..behind import Behind, Change
-from ..caller import OnProgress, Progress, no_progress, telling_of_save
+from ..overview import OnProgress, Progress, no_progress, telling_of_save
 from ..read.crew import TASKS as DECODING_TASKS
 from ..read.crew import Restorers
 from ..store.claim import Claim, Use

@@ -38,8 +38,8 @@ from ...parallel import start_thread, thread_count
 from ...policy.policy import Candidate
 from ...policy.presets import POLICIES
 from ...policy.values import mark_copies, mark_equal
-from ..caller import UNBOUNDED, Bounds
 from ..read.checkpoint import ExactFile, OpenCheckpoint, kept, open_exact, open_name
+from ..read.links import UNBOUNDED, Bounds
 from ..store.directory import check_exact, link_problem
 from ..store.lineage import Lineage
 from ..store.store import OvertakenError, Store, WritableStore, checkpoint_name

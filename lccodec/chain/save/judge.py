@@ -25,7 +25,7 @@ from ...container.tree import flatten, unflatten
 from ...element_types import Array, components, from_components
 from ...errors import LccodecError, reason_of, warn
 from ...policy.policy import Policy
-from ..caller import Adapter, as_framework
+from ..adapter import Adapter, as_framework
 from ..read.checkpoint import open_step
 from ..store.store import Store, step_index
 from .settings import LOG, Settings

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -33,10 +33,11 @@ from ...errors import ArgumentError, LccodecError
 from ...policy.policy import Candidate
 from ...policy.record import read_record
 from ...policy.roles import Assignment, check_matches
-from ..caller import TYPES, Wanted
+from ..adapter import TYPES, Wanted
 from .plan import SavedState
 
 if TYPE_CHECKING:  # loaded by the first save
+    from .hindsight import DeltaBase
     from .reference import Latest
 
 _LEFT_OUT: Final = "-"  # in the tree of a selection, in place of an array
@@ -202,6 +203,22 @@ class _Walk:
 
 #: How often a keyframe may be put off, in keyframes: so many times the deltas of `keyframe_every`.
 DEFERRED: Final = 8
+
+
+def over_parent(state: SavedState, base: DeltaBase, every: int) -> tuple[SavedState, DeltaBase]:
+    """Return the state that a save stores, and what it is coded against.
+
+    They are those that are given, unless the state is a selection. Of that, all of the parent's
+    state is stored, and a keyframe that is due, after `every` deltas, waits for a save of all
+    arrays. Raises as `inherit`.
+    """
+    latest = base.latest
+    if not state.is_selection or latest is None:
+        return state, base
+    if base.is_keyframe and latest.deltas < DEFERRED * every:
+        renewed = latest.deltas % every == 0
+        base = replace(base, is_keyframe=False, is_end=False, is_renewed=renewed)
+    return inherit(state.flat, state.metadata, state.known, latest), base
 
 
 def inherit(

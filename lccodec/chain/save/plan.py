@@ -56,7 +56,7 @@ from ...policy.values import changed_share, following, is_equal
 from ...quantizers.base import Guarantee, Lossless, Quantizer, guarantee_of
 from ...quantizers.registry import quantizer_text
 from ...table import Overview, Shown
-from ..caller import Adapter, from_framework
+from ..adapter import Adapter, from_framework
 from ..overview import plan_overview
 from ..read.replay import DecodedArray
 

@@ -202,14 +202,18 @@ def find_latest(
     steps: Sequence[int],
     read: ReadArrays,
     mended: Callable[[], Store | None] = lambda: None,
+    *,
+    is_needed: bool = False,
 ) -> Latest | None:
     """Return the reference of a delta: the checkpoint in memory, or else the newest one.
 
     `steps` are those of the history, rising. `read` is as for `read_latest`. `mended` is called if
     the newest checkpoint cannot be read, and returns the store once it can. Returns ``None`` if
     there is no checkpoint; or if the newest cannot be restored or is not the one in memory. Then an
-    `LccodecWarning` names it.
+    `LccodecWarning` names it. If it `is_needed`, returns and raises as `find_parent` instead.
     """
+    if is_needed:
+        return find_parent(latest, store, steps, read, mended)
     if latest is None and not steps:
         return None
     try:

@@ -26,15 +26,16 @@ from ...frame.encode import Effort
 from ...policy.presets import POLICIES
 from ...policy.record import EXACT_KEY, Record, needed_record, read_record, write_record
 from ...workers.crew import Crew
-from ..caller import OnProgress, no_progress
+from ..overview import OnProgress, no_progress
 from ..read.checkpoint import open_exact
+from ..store.claim import ClaimedError
 from ..store.store import OvertakenError, Store, WritableStore, checkpoint_name
 from .encode import plan_manifest
 from .exact import ExactRoot, Newest, renew_newest
 from .hash_reference import HashReference
 from .hindsight import DeltaBase, Groups
 from .measurement import NOTHING, Measurement, Sampling
-from .partial import DEFERRED, inherit, inherited_figures
+from .partial import inherited_figures, over_parent
 from .plan import SavedState, SavePlan, candidates, make_plan
 from .reference import (
     Latest,
@@ -43,7 +44,6 @@ from .reference import (
     Reference,
     ValueReference,
     find_latest,
-    find_parent,
     held_together,
 )
 from .settings import Cadence, Settings
@@ -59,6 +59,7 @@ class _Attempt:
     step: Any
     state: SavedState
     tell: OnProgress  # told how many arrays are coded
+    made: Callable[[], object]  # called once the place of the chain is there
     is_last: bool  # whether what fails now is not tried again
     is_over: bool = False
 
@@ -126,14 +127,21 @@ class Saver:
         """Settle the groups that are complete: no save follows that would do it."""
         self._groups.settle_rest()
 
-    def save(self, step: Any, state: SavedState, tell: OnProgress = no_progress) -> int:
+    def save(
+        self,
+        step: Any,
+        state: SavedState,
+        tell: OnProgress = no_progress,
+        made: Callable[[], object] = lambda: None,
+    ) -> int:
         """Store a state, and return the bytes of its file; see `Chain.save`.
 
-        `tell` is told after each frame how many arrays are coded.
+        `tell` is told after each frame how many arrays are coded. `made` is called before anything
+        is written, in the place of the chain, which is there then. It may refuse the save.
         """
         # The exact file of a selection cannot be written twice: it takes the place of that of the
         # parent, which has the rest.
-        attempt = _Attempt(step, state, tell, is_last=state.is_selection)
+        attempt = _Attempt(step, state, tell, made, is_last=state.is_selection)
         before = None if self._attempt is None else self._attempt()
         if before is not None and not before.is_over:  # a signal handler saves, within another save
             self._store.revoke_unfinished()
@@ -141,6 +149,8 @@ class Saver:
         self._attempt = weakref.ref(attempt)
         try:
             return self._save(attempt)
+        except ClaimedError:
+            raise
         except (OvertakenError, LostParentError) as error:
             raise ChainError(str(error)) from error
         except ChainError as error:  # what the delta was taken against is gone
@@ -182,6 +192,7 @@ class Saver:
         self._settings.examine(save.plan, record)
         manifest = save.manifest(step)
         self._store.make()
+        attempt.made()
         self._store.remove_stale()
         exact: ExactRoot | None = None
         problem: str | None = None
@@ -254,19 +265,12 @@ class Saver:
         mended: Callable[[], Store | None] = lambda: None,
     ) -> _Prepared:
         """Return what a save would write; `mended` is as for `find_latest`."""
-        settings, every = self._settings, self._every.keyframe
+        settings = self._settings
         known_files = self._latest, listed, list(listed.checkpoints()), self._reference.read, mended
-        if not state.is_selection:
-            latest = find_latest(*known_files)
-            self._latest = latest or self._latest
-            base = self._groups.base(latest, record.policy, settings.closes)
-        else:
-            latest = self._latest = find_parent(*known_files)
-            base = self._groups.base(latest, record.policy)
-            if base.is_keyframe and latest.deltas < DEFERRED * every:  # it waits for a save of all arrays
-                renewed = latest.deltas % every == 0
-                base = replace(base, is_keyframe=False, is_end=False, is_renewed=renewed)
-            state = inherit(state.flat, state.metadata, state.known, latest)
+        latest = find_latest(*known_files, is_needed=state.is_selection)
+        self._latest = latest or self._latest
+        base = self._groups.base(latest, record.policy, settings.closes)
+        state, base = over_parent(state, base, self._every.keyframe)
         reference = base.reference
         parents = {} if reference is None else reference.arrays
         compared = candidates(state.flat, parents, record.roles, state.known)

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeAlias, TypeVar, get_args
 
-from ...arguments import as_integer, check_choice, integer, number
-from ...errors import ArgumentError, DataError, StorageError, warn
+from ...errors import ArgumentError, DataError, StorageError, as_integer, check_choice, integer, number, warn
 from ...parallel import member_count
 from ...policy.advice import LARGE_ARRAY_ELEMENTS
 from ...policy.policy import Policy

@@ -25,9 +25,9 @@ from ...policy.roles import Assignment, Role, check_roles
 from ...policy.values import mark_copies
 from ...quantizers.base import Lossless
 from ...workers.crew import Threads
-from ..caller import Bounds, Progress, check_progress, telling
+from ..overview import Progress, check_progress, telling
 from ..read.checkpoint import OpenCheckpoint, kept, open_data, open_file
-from ..read.links import check_own
+from ..read.links import Bounds, check_own
 from ..read.replay import DecodedArray
 from ..store.directory import in_chain
 from ..store.store import Store, checkpoint_name

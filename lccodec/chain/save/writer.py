@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ArgumentError, ChainError, LccodecError, warn
 from ...parallel import has_lock
 from ...policy.roles import Assignment, Role
+from ..adapter import Adapter, Room, from_framework
 from ..behind import Behind, Change
-from ..caller import Adapter, Progress, Room, from_framework, telling_of_save
+from ..overview import Progress, telling_of_save
 from ..store.claim import Claim, Use
 from ..store.store import WritableStore, check_next
 from .judge import Judge
@@ -98,8 +99,8 @@ class Writer:
                     self.settings.first = foresee(states, self._adapter, given.known, record)
                 if self._options.workers is None and background is None:  # by this thread, without a copy
                     state = given.taken(self._adapter)
-                    with self._claim.around_save(), telling_of_save(progress, warn) as tell:
-                        size = self._saver.save(step, state, tell)
+                    with self._claim.around_save() as made, telling_of_save(progress, warn) as tell:
+                        size = self._saver.save(step, state, tell, made)
                     self._behind.after(Change((step,)))
                     return size
                 background = self._in_background()

@@ -26,7 +26,7 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -107,6 +107,10 @@ class HeldError(Exception):
         self.seconds, self.pause = seconds, pause
 
 
+class ClaimedError(ChainError):
+    """Another one saves to the chain."""
+
+
 class Claim(ABC):
     """A claim on a chain, which is taken before a save and kept; messages call it by its place."""
 
@@ -135,7 +139,7 @@ class Claim(ABC):
                 return
             except HeldError as error:
                 if time.monotonic() - start > error.seconds:
-                    raise ChainError(
+                    raise ClaimedError(
                         f"{self._place}: {error} is saving to this chain, which has one writer at a time;"
                         " wait until it ends, or save to another directory"
                     ) from None
@@ -208,15 +212,21 @@ class Claim(ABC):
         return hold is not None and hold in self._taken and hold.is_held
 
     @contextmanager
-    def around_save(self) -> Iterator[None]:
-        """Take the claim before a save, or after it if it has made the place of the chain."""
+    def around_save(self) -> Iterator[Callable[[], None]]:
+        """Take the claim for a save, and keep it.
+
+        What is yielded takes it, too, for a save that has made the place of the chain: before,
+        there was nothing to claim.
+        """
         use = Use()
+
+        def made() -> None:
+            if not self.is_held:
+                self.take(use)
+
         try:
             self.take(use)
-            yield
-            if not self.is_held:
-                with suppress(ChainError):  # somebody else came first; the save stands
-                    self.take(use)
+            yield made
         finally:
             use.end()
 

@@ -17,13 +17,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, closing
 from typing import Final, Protocol, Self
 
-from ...arguments import as_integer
 from ...constants import CHECKPOINT_SUFFIX, EXACT_NAME, MAX_STEP, PIN_SUFFIX
 from ...container.checkpoint import CheckpointReader, CheckpointWriter, first_steps, read_trailer
 from ...container.folder import is_temporary
 from ...container.source import Source
 from ...container.system import SYSTEM, Place, System
-from ...errors import ArgumentError, ChainError, FormatError, LccodecError
+from ...errors import ArgumentError, ChainError, FormatError, LccodecError, as_integer
 from .claim import Claim
 
 #: Beside the checkpoints, what a writer keeps for itself: `lccodec.chain.save.hash_reference`.

@@ -420,6 +420,22 @@ def test_the_first_save_makes_the_directory_and_takes_it(tmp_path: Path) -> None
         assert (tmp_path / "run" / WRITER_NAME).exists()
 
 
+@pytest.mark.usefixtures("impatient")
+def test_of_two_that_begin_a_chain_at_once_the_second_writes_nothing(tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    def save_too(done: int, total: int) -> None:  # noqa: ARG001 - it is told when the first one codes
+        with pytest.raises(ChainError) as caught:
+            other.save(0, {"a": np.zeros(3)})
+        refused.append(str(caught.value))
+
+    with HistoryChain(tmp_path / "run") as chain, HistoryChain(tmp_path / "run") as other:
+        chain.save(0, {"a": np.ones(3)}, progress=save_too)
+        assert chain.steps == [0]
+        assert chain.restore(0)["a"].tolist() == [1, 1, 1]
+    assert "another Chain of this process is saving to this chain" in refused[0]
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("patient")
 def test_a_wait_for_the_end_of_another(tmp_path: Path) -> None:
