@@ -66,9 +66,10 @@ with warnings.catch_warnings(record=True) as caught:
 def test_the_compiled_form_takes_over() -> None:
     import numba  # noqa: F401
 
+    # A process of low priority compiles: beside others it may take minutes.
     text = """
 print('numba' in sys.modules, call(), lccodec.kernels())
-until = time.monotonic() + 60
+until = time.monotonic() + 240
 while lccodec.kernels() == "numpy" and time.monotonic() < until: call()
 print(call(), lccodec.kernels())
 """
