@@ -36,6 +36,8 @@ Errors do to it what errors of the weight do. So it is a weight, too, if all of 
   than the weight itself has moved.
 - Nothing says what it is, or its name calls it an average or a target. A teacher is exact, and so
   is all that is named as something else.
+- It has about as many different values as the weight. Of weights that are quantized or pruned, many
+  are equal, and would no longer be.
 
 What was copied as a whole rests until the next copy. Then a share of its differences would be one
 of errors alone. So a copy has steps by the movement of its weight: what it has lost is inside the
@@ -248,6 +250,7 @@ _LEAST_CORRELATION: Final = 0.7  # of its movement with the way to its weight
 _MOST_OF_WAY: Final = 0.5  # as far goes a copy, from that before to its weight now
 _STEP: Final = 1.0  # of a copy, in movements of its weight
 _RESTS: Final = 0.9  # movements of the weight: a copy that has moved by less has only lost something
+_LEAST_VALUES: Final = 0.75  # different ones, over those of the weight
 
 
 def mark_followers(arrays: Sequence[Candidate]) -> None:
@@ -272,11 +275,11 @@ def mark_followers(arrays: Sequence[Candidate]) -> None:
         own = weights.get((c.kind, c.shape), [])[:_MAX_WEIGHTS]
         if not own:
             continue
-        x, before = _values(c, c.bits), _values(c, c.reference)
-        distances = [float(np.square(x - _values(w, w.bits)).mean()) for w in own]
-        nearest = own[int(np.argmin(distances))]
-        w, w_before = _values(nearest, nearest.bits), _values(nearest, nearest.reference)
         with np.errstate(all="ignore"):
+            x, before = _values(c, c.bits), _values(c, c.reference)
+            distances = [float(np.square(x - _values(w, w.bits)).mean()) for w in own]
+            nearest = own[int(np.argmin(distances))]
+            w, w_before = _values(nearest, nearest.bits), _values(nearest, nearest.reference)
             _mark(c, x, before, w, _rms(w - w_before))
 
 
@@ -298,9 +301,13 @@ def _mark(c: Candidate, x: Array, before: Array, weight: Array, movement: float)
     moved, way = x - before, weight - before
     if not (0 < _rms(moved) < np.inf and _rms(x - weight) <= _NEAR * float(np.std(x))):
         return
+    if not 0 < movement < np.inf:  # of a weight that rests, or was not finite, nothing can be followed
+        return
     share = float(moved @ way) / (float(way @ way) or 1.0)
     aside = _rms(moved - share * way)
     towards = share > 0 and aside <= movement and aside**2 <= (1 - _LEAST_CORRELATION**2) * _rms(moved) ** 2
+    if np.unique(x).size < _LEAST_VALUES * np.unique(weight).size:
+        return
     if towards or _rms(moved) <= _RESTS * movement:
         c.role, c.why = "weight", FOLLOWER
         # One that is equal to a weight is stored as its copy, and needs no step.
