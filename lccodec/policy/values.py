@@ -45,6 +45,10 @@ dead zone until it moves again.
 
 An array that does not move takes no bytes in a delta. So it is exact in the next keyframe, too.
 
+**Means of weights** may be called as a first moment is (``exp_avg``, ``m``), where no name says
+that there is an optimizer. Coded as a moment, little would be left of one. But a mean of gradients
+is not like its weight, and a mean of weights is: then it is no moment.
+
 **Trained weights of a partly frozen model.** An optimizer that was given the trained parameters
 alone, without names, keeps moments of so many arrays of a shape, and the model has more of that
 shape. Then the values tell: if as many of them have moved since the parent, these are its
@@ -69,6 +73,7 @@ from ..quantizers.uniform import UniformDeadzone
 from .optimizer import as_many, name_parts, path_of
 from .policy import Candidate, Policy
 from .roles import (
+    BY_NAME,
     EXACT_NAME,
     FOLLOWER,
     MASTER,
@@ -80,6 +85,7 @@ from .roles import (
     UNSAFE,
     UNTRAINED,
     called_weight,
+    find_moments,
 )
 from .vocabulary import meaning, says_follower
 
@@ -89,6 +95,7 @@ def mark_copies(arrays: Sequence[Candidate]) -> None:
 
     Arrays that a save leaves out are neither copies nor sources.
     """
+    mark_means(arrays)
     mark_equal(arrays, mark_rounded(arrays))
 
 
@@ -323,6 +330,32 @@ def _values(c: Candidate, bits: Array | None) -> Array:
 
 def _rms(values: Array) -> float:
     return float(np.sqrt(np.square(values).mean()))
+
+
+_MEAN_CORRELATION: Final = 0.7  # of a mean of weights with the weight
+
+
+def mark_means(arrays: Sequence[Candidate]) -> None:
+    """Take the role of a first moment from means of weights that only their names give it."""
+    by_name = {c.name: c for c in arrays if _may_be_mean(c)}
+    if not by_name:
+        return
+    by_name |= {c.name: c for c in arrays if c.role == "weight"}
+    roles = {name: c.role for name, c in by_name.items()}
+    shapes = {name: c.shape for name, c in by_name.items()}
+    for weight, name in find_moments(roles, shapes, "first_moment").items():
+        w, c = by_name[weight], by_name[name]
+        if w.kind is c.kind and c.elements >= _MIN_FOLLOWING:
+            with np.errstate(all="ignore"):
+                like = float(np.corrcoef(_values(w, None), _values(c, None))[0, 1])
+            if like > _MEAN_CORRELATION:
+                c.role, c.why = "other", UNNAMED
+
+
+def _may_be_mean(c: Candidate) -> bool:
+    """Return whether a name alone makes an array a first moment, and names no optimizer."""
+    named = c.role == "first_moment" and c.why.endswith(BY_NAME) and c.kind.kind == "f"
+    return named and not any(meaning(part).optimizer for part in name_parts(c.name))
 
 
 def mark_trained(arrays: Sequence[Candidate]) -> None:

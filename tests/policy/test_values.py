@@ -296,6 +296,31 @@ def test_names_of_what_is_exact(name: str, follows: bool) -> None:
     assert (marked(name, BEFORE + 0.1 * MOVED, BEFORE, "'x' is exact").role == "weight") == follows
 
 
+@pytest.mark.parametrize(
+    ("name", "array", "role"),
+    [
+        ("exp_avg/w", 0.3 * BEFORE, "other"),  # a mean of weights that began at zero
+        ("exp_avg/w", NOISE, "first_moment"),
+        ("optimizer/exp_avg/w", BEFORE, "first_moment"),  # an optimizer's, whatever its values are
+    ],
+)
+def test_a_mean_of_weights_is_no_moment(name: str, array: np.ndarray, role: str) -> None:
+    w = candidate("model/w", WEIGHT.astype(np.float32), "weight")
+    mean = candidate(name, array.astype(np.float32), "first_moment", "'exp_avg' of an optimizer")
+    mark_copies([w, mean])
+    assert mean.role == role
+
+
+def test_a_mean_with_the_name_of_a_moment_is_kept(tmp_path: Path) -> None:
+    chain = lccodec.Chain(tmp_path, newest="history")
+    for step in range(3):
+        weight = (BEFORE + step * MOVED).astype(np.float32)
+        state = {"model": {"weight": weight}, "exp_avg": {"weight": np.float32(0.9) * weight}}
+        chain.save(step, state)
+    error = chain.restore()["exp_avg"]["weight"] - state["exp_avg"]["weight"]
+    assert np.std(error) < 0.02
+
+
 def run(step: int) -> dict[str, Any]:
     """A weight, its moments, a copy of every 4th step, and an average in a list."""
     rng = np.random.default_rng(1)
