@@ -33,6 +33,8 @@ Roles come from JAX's structures:
   shapes of a field of its state.
 - The named tuples of optax that are listed here hold moments. All else in a state of optax is
   exact. If there is a named tuple with arrays that is not listed, there are no weights.
+- An ``EmaState`` is a mean of updates in the chain of an optimizer. Alone it is one of parameters,
+  and no moment: names and values say what it is.
 
 Needs the extra ``jax``.
 """
@@ -60,7 +62,7 @@ from ..element_types import Array, in_host_order
 from ..errors import ArgumentError, DependencyError, FormatError
 from ..policy.optimizer import as_many, find_optimizers, path_of
 from ..policy.policy import Policy
-from ..policy.roles import PARAMETER, UNKNOWN, UNTRAINED, Assignment, Role, called_weight, is_exact
+from ..policy.roles import KEPT, PARAMETER, UNKNOWN, UNTRAINED, Assignment, Role, called_weight, is_exact
 from ..policy.vocabulary import MODELS
 from .matching import LoadReport, Renaming, check_report, check_same, checked_prefix, paired
 from .tree import (
@@ -354,6 +356,7 @@ _MOMENTS: Final[dict[str, dict[str, Role]]] = {
     "ScaleByRmsWithCountState": {"nu": "second_moment"},
     "ScaleByRssState": {"sum_of_squares": "second_moment"},
     "ScaleByAdaDeltaState": {"e_g": "second_moment", "e_x": "second_moment"},
+    "ScheduleFreeState": {"z": "weight"},
 }
 #: Named tuples of optax of which errors in the parameters are known to be harmless, but not errors
 #: in what they hold.
@@ -438,14 +441,24 @@ class _Search:
         self._fields: list[_Field] = []
         self._arrays: dict[_Keys, _Shape] = {}  # outside optax, of no other role
 
-    def visit(self, value: Any, keys: _Keys, assigned: Assignment | None, optax: bool = False) -> None:
-        """Visit a node; `assigned` is the role its place has, `optax` says that optax holds it."""
+    def visit(
+        self,
+        value: Any,
+        keys: _Keys,
+        assigned: Assignment | None,
+        optax: bool = False,
+        chained: bool = False,
+    ) -> None:
+        """Visit a node; `assigned` is the role its place has, `optax` says that optax holds it.
+
+        `chained` says that it is one of several states of a chain of optax.
+        """
         node = inside(value)
-        if _is_optax(value):
+        if _is_optax(value) and (optax or chained or type(value).__name__ != "EmaState"):
             kind = type(value).__name__
             for key, child in children_of(node):
                 role = _MOMENTS.get(kind, {}).get(key, "other")
-                assignment = Assignment(role, f"{kind}.{key} of optax")
+                assignment = Assignment(role, KEPT if role == "weight" else f"{kind}.{key} of optax")
                 self.visit(child, below(keys, key), assignment, optax=True)
                 shapes = {inner: array.shape for inner, array in _arrays(child, ()) if _is_inexact(array)}
                 mirrors = key in _MOMENTS[kind] if kind in _MOMENTS else True
@@ -458,8 +471,9 @@ class _Search:
             assigned = _variable(value) or assigned
         if isinstance(node, dict | list | tuple):
             collections = _collections(value, node) if not assigned and isinstance(node, dict) else {}
+            chained = _is_chain(value) and len(node) > 1
             for key, child in children_of(node):
-                self.visit(child, below(keys, key), collections.get(key, assigned), optax)
+                self.visit(child, below(keys, key), collections.get(key, assigned), optax, chained)
         elif _is_inexact(node):
             name = leaf_name(keys)
             if assigned and not (assigned.role == "weight" and is_exact(name)):
@@ -518,6 +532,11 @@ class _Search:
 
 def _is_optax(value: Any) -> bool:
     return hasattr(value, "_fields") and type(value).__module__.partition(".")[0] == "optax"
+
+
+def _is_chain(value: Any) -> bool:
+    """Return whether a value is a tuple of states of optax, or of such tuples."""
+    return type(value) is tuple and all(_is_optax(child) or _is_chain(child) for child in value)
 
 
 def _arrays(value: Any, keys: _Keys) -> Iterator[tuple[_Keys, Any]]:

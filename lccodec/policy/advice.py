@@ -2,26 +2,32 @@
 
 Nothing that is unknown is lossy. So an optimizer that nobody knows makes a run many times as large,
 and one line of ``roles=`` may change that. A user knows what an optimizer keeps; here only the
-lines are written that say it. They are guesses: what has no negative number is taken for a second
-moment, what has some for a first moment. So each is given as something to try.
+lines are written that say it. They are guesses: what has no negative number in any layer is taken
+for a second moment, what has some for a first moment. So each is given as something to try. A
+pattern reaches nothing but the arrays that it is written for.
 
 Errors do harm to some arrays, whatever they are called. The moments of SOAP and Shampoo lie in a
 basis that the optimizer turns from time to time. An error of one element becomes one of all
-elements of a row there: a run lost five intervals by it. The rows of LBFGS are differences, of
-weights and of gradients, that must belong together.
+elements of a row there: a run lost five intervals by it. What spans a basis is beside them, and
+symmetric, or it has a name that says so. The rows of LBFGS are differences, of weights and of
+gradients, that must belong together. A copy of the weights, as Prodigy keeps of the first ones, is
+no moment. Nor is what a known optimizer keeps and was found to suffer, as the steps of Rprop.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Final
 
 import numpy as np
 
-from ..element_types import work
-from .optimizer import path_of
+from ..element_types import Array, has_negative, work
+from .optimizer import Path, path_of
 from .policy import Candidate
 from .roles import EXACT_BY_DEFAULT, GIVEN, UNSAFE, Role, called_weight
+from .vocabulary import FAMILIES
 
 __all__ = ["LARGE_ARRAY_ELEMENTS", "advised_roles", "known_to_harm"]
 
@@ -30,8 +36,12 @@ _MOST_EXACT: Final = 0.5  # of the bytes of a state: with more, roles are advise
 _MAX_LINES: Final = 8
 
 #: What an optimizer keeps beside moments that are in another basis, or that belong together.
-_BASES: Final = frozenset(["gg", "q", "preconditioner", "preconditioners", "inv_preconditioners"])
+_BASIS: Final = re.compile(r"gg|q|(inv_)?precond\w*|(inv_)?factor_matrices|eigen\w*")
 _ROWS: Final = frozenset(["old_dirs", "old_stps", "prev_flat_grad", "d", "al", "ro"])
+#: Entries of optimizers that are known, and whose arrays suffer from errors.
+_SUFFERING: Final = [f.roles.keys() for f in FAMILIES if set(f.roles.values()) == {"other"}]
+
+_COPY_CORRELATION: Final = 0.5  # with a weight: no gradient, and no mean of some, is as like one
 
 
 def advised_roles(arrays: Sequence[Candidate], exact: Collection[str]) -> dict[str, Role]:
@@ -48,27 +58,84 @@ def advised_roles(arrays: Sequence[Candidate], exact: Collection[str]) -> dict[s
     ]
     if sum(c.bits.nbytes for c in large) <= _MOST_EXACT * total:
         return {}
-    others = _beside(arrays)
-    found: dict[str, Role] = {}
+    harmful, others = _harmful(arrays), _beside(arrays)
+    groups: dict[str, list[Candidate]] = {}
     for c in large:
-        inside = c.why == UNSAFE
-        if inside and not others[path_of(c.name)[:-1]].isdisjoint(_BASES | _ROWS):
+        if c.why == UNSAFE:
+            if path_of(c.name)[:-1] in harmful or _suffers(path_of(c.name), others):
+                continue
+        elif not called_weight(c.name):
             continue
-        if not inside and not called_weight(c.name):
-            continue
-        found.setdefault(_pattern(c.name), _guessed(c) if inside else "weight")
+        groups.setdefault(_pattern(c.name), []).append(c)
+    weights = [c for c in arrays if c.why != UNSAFE and called_weight(c.name)]
+    found: dict[str, Role] = {}
+    for pattern, members in groups.items():
+        role = _guessed(members, weights)
+        if role is not None:
+            reached = {c.name for c in arrays if fnmatchcase(c.name, pattern)}
+            fits = reached == {c.name for c in arrays if _pattern(c.name) == pattern}
+            found.update(dict.fromkeys([pattern] if fits else [c.name for c in members], role))
+        if len(found) >= _MAX_LINES:
+            break
     return dict(list(found.items())[:_MAX_LINES])
 
 
 def known_to_harm(arrays: Sequence[Candidate]) -> list[str]:
     """Return the names of moments that a user calls so, and in which errors are known to harm."""
-    others = _beside(arrays)
-    return [
-        c.name
-        for c in arrays
-        if c.role in ("first_moment", "second_moment") and c.why.startswith(GIVEN)
-        if not others[path_of(c.name)[:-1]].isdisjoint(_BASES | _ROWS)
-    ]
+    given = [c for c in arrays if _is_given_moment(c)]
+    harmful = _harmful(arrays) if given else ()
+    return [c.name for c in given if path_of(c.name)[:-1] in harmful]
+
+
+def _is_given_moment(c: Candidate) -> bool:
+    return c.role in ("first_moment", "second_moment") and c.why.startswith(GIVEN)
+
+
+def _harmful(arrays: Sequence[Candidate]) -> set[Path]:
+    """Return the places of moments that are in another basis, or that belong together."""
+    found = {
+        place
+        for place, parts in _beside(arrays).items()
+        if not parts.isdisjoint(_ROWS) or any(map(_BASIS.fullmatch, parts))
+    }
+    kept = (c for c in arrays if c.why == UNSAFE or _is_given_moment(c))
+    return found | {path_of(c.name)[:-1] for c in kept if _is_symmetric(c)}
+
+
+def _is_symmetric(c: Candidate) -> bool:
+    """Return whether some rows of a large matrix are its columns, as of a product with itself."""
+    if len(c.shape) != 2 or c.shape[0] != c.shape[1] or c.elements < LARGE_ARRAY_ELEMENTS:
+        return False
+    rows = slice(None, None, max(c.shape[0] // 4, 1))
+    matrix = c.bits.reshape(c.shape)
+    row, column = (
+        work(part.copy(), c.kind) for part in (matrix[rows].reshape(-1), matrix.T[rows].reshape(-1))
+    )
+    return bool(row.any()) and np.allclose(row, column, rtol=1e-3, atol=1e-3 * float(np.abs(row).max()))
+
+
+def _suffers(path: Path, others: Mapping[Path, set[str]]) -> bool:
+    """Return whether an array is of an optimizer that is known to suffer from errors."""
+    return any(
+        part in family and family <= others[path[:depth]]
+        for depth, part in enumerate(path)
+        for family in _SUFFERING
+    )
+
+
+def _is_like_a_weight(c: Candidate, weights: Sequence[Candidate]) -> bool:
+    """Return whether an array is about as a weight is, or was."""
+    like = (w for w in weights if (w.kind, w.shape) == (c.kind, c.shape))
+    return any(_correlation(_values(c), _values(w)) > _COPY_CORRELATION for w in like)
+
+
+def _values(c: Candidate) -> Array:
+    return work(c.bits[:: c.bits.size // LARGE_ARRAY_ELEMENTS].copy(), c.kind).astype(np.float64)
+
+
+def _correlation(one: Array, other: Array) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.corrcoef(one, other)[0, 1])
 
 
 def _beside(arrays: Sequence[Candidate]) -> Mapping[tuple[str, ...], set[str]]:
@@ -86,6 +153,10 @@ def _pattern(name: str) -> str:
     return "/".join("*" if part.isdecimal() else part for part in name.split("/"))
 
 
-def _guessed(c: Candidate) -> Role:
-    values = work(c.bits, c.kind)
-    return "first_moment" if bool(np.any(values < 0)) else "second_moment"
+def _guessed(members: Sequence[Candidate], weights: Sequence[Candidate]) -> Role | None:
+    """Return the role that arrays of several layers may have; None if none is likely."""
+    if members[0].why != UNSAFE:
+        return "weight"
+    if _is_like_a_weight(members[0], weights) or not any(c.bits.any() for c in members):
+        return None
+    return "first_moment" if any(has_negative(c.bits, c.kind) for c in members) else "second_moment"

@@ -83,7 +83,8 @@ def sample(bits: Array, reference: Array | None, kind: ElementType, ordered: boo
 
 def entropy(d: Array, step: float, dead_zone: float = DEAD_ZONE) -> float:
     """Return the bits per element for differences like `d`: the entropy of their bins."""
-    bins = (np.abs(d) / step + max(1 - dead_zone, 0.0)).astype(np.int64)
+    # A float64 beyond all int64 would be another integer on each machine.
+    bins = np.minimum(np.abs(d) / step + max(1 - dead_zone, 0.0), 2.0**62).astype(np.int64)
     counts = np.unique(np.where(d < 0, -bins, bins), return_counts=True)[1]
     shares = counts / max(d.size, 1)
     return float(-(shares * np.log2(shares)).sum())
@@ -615,7 +616,8 @@ class Balanced(Policy):
         """
         everything = list(candidates)
         waiting = {c.name for c in everything if self._waits(c)}
-        parts = find_parts(self, everything, waiting)
+        with np.errstate(all="ignore"):  # what is not finite, or overflows, is left out
+            parts = find_parts(self, everything, waiting)
         total = spared + sum(c.bits.nbytes for c in everything if not c.inherited)
         inexact = waiting.union(*(part.names for part in parts))
         exact = sum(c.bits.nbytes for c in everything if c.name not in inexact)

@@ -83,6 +83,8 @@ UNKNOWN: Final = "of an optimizer that is not known"
 OUTSIDE: Final = "not in the model"
 #: How the reason ends if a word in the name says that an array is exact.
 EXACT_NAME: Final = " is exact"
+#: How the reason ends if an array is a moment by its name.
+BY_NAME: Final = " of an optimizer"
 #: How the reason for a role begins that a user gives.
 GIVEN: Final = "given as "
 #: Reasons for "other" that come from no name and no type: the array is exact because nothing says
@@ -295,7 +297,7 @@ def _assign(
         role, entry = optimizers.moments[name]
         if role == "weight":
             return Assignment(role, KEPT)
-        return Assignment(role, CENTER if name in optimizers.centers else f"{entry!r} of an optimizer")
+        return Assignment(role, CENTER if name in optimizers.centers else f"{entry!r}{BY_NAME}")
     if name in optimizers.inside:
         return Assignment("other", UNSAFE)
     if name in optimizers.parameters:

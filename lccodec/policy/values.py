@@ -36,12 +36,18 @@ Errors do to it what errors of the weight do. So it is a weight, too, if all of 
   than the weight itself has moved.
 - Nothing says what it is, or its name calls it an average or a target. A teacher is exact, and so
   is all that is named as something else.
+- It has about as many different values as the weight. Of weights that are quantized or pruned, many
+  are equal, and would no longer be.
 
 What was copied as a whole rests until the next copy. Then a share of its differences would be one
 of errors alone. So a copy has steps by the movement of its weight: what it has lost is inside the
 dead zone until it moves again.
 
 An array that does not move takes no bytes in a delta. So it is exact in the next keyframe, too.
+
+**Means of weights** may be called as a first moment is (``exp_avg``, ``m``), where no name says
+that there is an optimizer. Coded as a moment, little would be left of one. But a mean of gradients
+is not like its weight, and a mean of weights is: then it is no moment.
 
 **Trained weights of a partly frozen model.** An optimizer that was given the trained parameters
 alone, without names, keeps moments of so many arrays of a shape, and the model has more of that
@@ -67,6 +73,7 @@ from ..quantizers.uniform import UniformDeadzone
 from .optimizer import as_many, name_parts, path_of
 from .policy import Candidate, Policy
 from .roles import (
+    BY_NAME,
     EXACT_NAME,
     FOLLOWER,
     MASTER,
@@ -78,6 +85,7 @@ from .roles import (
     UNSAFE,
     UNTRAINED,
     called_weight,
+    find_moments,
 )
 from .vocabulary import meaning, says_follower
 
@@ -87,6 +95,7 @@ def mark_copies(arrays: Sequence[Candidate]) -> None:
 
     Arrays that a save leaves out are neither copies nor sources.
     """
+    mark_means(arrays)
     mark_equal(arrays, mark_rounded(arrays))
 
 
@@ -248,6 +257,7 @@ _LEAST_CORRELATION: Final = 0.7  # of its movement with the way to its weight
 _MOST_OF_WAY: Final = 0.5  # as far goes a copy, from that before to its weight now
 _STEP: Final = 1.0  # of a copy, in movements of its weight
 _RESTS: Final = 0.9  # movements of the weight: a copy that has moved by less has only lost something
+_LEAST_VALUES: Final = 0.75  # different ones, over those of the weight
 
 
 def mark_followers(arrays: Sequence[Candidate]) -> None:
@@ -272,11 +282,11 @@ def mark_followers(arrays: Sequence[Candidate]) -> None:
         own = weights.get((c.kind, c.shape), [])[:_MAX_WEIGHTS]
         if not own:
             continue
-        x, before = _values(c, c.bits), _values(c, c.reference)
-        distances = [float(np.square(x - _values(w, w.bits)).mean()) for w in own]
-        nearest = own[int(np.argmin(distances))]
-        w, w_before = _values(nearest, nearest.bits), _values(nearest, nearest.reference)
         with np.errstate(all="ignore"):
+            x, before = _values(c, c.bits), _values(c, c.reference)
+            distances = [float(np.square(x - _values(w, w.bits)).mean()) for w in own]
+            nearest = own[int(np.argmin(distances))]
+            w, w_before = _values(nearest, nearest.bits), _values(nearest, nearest.reference)
             _mark(c, x, before, w, _rms(w - w_before))
 
 
@@ -298,9 +308,13 @@ def _mark(c: Candidate, x: Array, before: Array, weight: Array, movement: float)
     moved, way = x - before, weight - before
     if not (0 < _rms(moved) < np.inf and _rms(x - weight) <= _NEAR * float(np.std(x))):
         return
+    if not 0 < movement < np.inf:  # of a weight that rests, or was not finite, nothing can be followed
+        return
     share = float(moved @ way) / (float(way @ way) or 1.0)
     aside = _rms(moved - share * way)
     towards = share > 0 and aside <= movement and aside**2 <= (1 - _LEAST_CORRELATION**2) * _rms(moved) ** 2
+    if np.unique(x).size < _LEAST_VALUES * np.unique(weight).size:
+        return
     if towards or _rms(moved) <= _RESTS * movement:
         c.role, c.why = "weight", FOLLOWER
         # One that is equal to a weight is stored as its copy, and needs no step.
@@ -316,6 +330,32 @@ def _values(c: Candidate, bits: Array | None) -> Array:
 
 def _rms(values: Array) -> float:
     return float(np.sqrt(np.square(values).mean()))
+
+
+_MEAN_CORRELATION: Final = 0.7  # of a mean of weights with the weight
+
+
+def mark_means(arrays: Sequence[Candidate]) -> None:
+    """Take the role of a first moment from means of weights that only their names give it."""
+    by_name = {c.name: c for c in arrays if _may_be_mean(c)}
+    if not by_name:
+        return
+    by_name |= {c.name: c for c in arrays if c.role == "weight"}
+    roles = {name: c.role for name, c in by_name.items()}
+    shapes = {name: c.shape for name, c in by_name.items()}
+    for weight, name in find_moments(roles, shapes, "first_moment").items():
+        w, c = by_name[weight], by_name[name]
+        if w.kind is c.kind and c.elements >= _MIN_FOLLOWING:
+            with np.errstate(all="ignore"):
+                like = float(np.corrcoef(_values(w, None), _values(c, None))[0, 1])
+            if like > _MEAN_CORRELATION:
+                c.role, c.why = "other", UNNAMED
+
+
+def _may_be_mean(c: Candidate) -> bool:
+    """Return whether a name alone makes an array a first moment, and names no optimizer."""
+    named = c.role == "first_moment" and c.why.endswith(BY_NAME) and c.kind.kind == "f"
+    return named and not any(meaning(part).optimizer for part in name_parts(c.name))
 
 
 def mark_trained(arrays: Sequence[Candidate]) -> None:

@@ -255,6 +255,35 @@ def test_what_follows(now: np.ndarray, before: np.ndarray, follows: bool) -> Non
     assert (found.role, found.why) == (("weight", FOLLOWER) if follows else ("other", UNNAMED))
 
 
+@pytest.mark.parametrize(
+    "made",
+    [lambda w: np.round(w * 40) / 40, lambda w: np.where(abs(w) < 0.4, 0, w)],
+    ids=["quantized", "pruned"],
+)
+def test_what_has_few_values_keeps_them(made: Any) -> None:
+    assert marked("deployed/w", made(WEIGHT), made(BEFORE)).role == "other"
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e38])
+@pytest.mark.parametrize("where", range(4))
+def test_no_step_follows_from_what_is_not_finite(value: float, where: int) -> None:
+    arrays = [array.astype(np.float32) for array in (WEIGHT, BEFORE, BEFORE + 0.9 * MOVED, BEFORE - MOVED)]
+    arrays[where][5] = value
+    with np.errstate(all="raise"):
+        c = candidate("target/w", arrays[2], "other", UNNAMED, arrays[3])
+        mark_followers([candidate("w", arrays[0], "weight", before=arrays[1]), c])
+    assert c.step is None or 0 < c.step < np.inf
+
+
+def test_a_run_that_diverged_is_saved(tmp_path: Path) -> None:
+    """The weights were infinite at the save before, and the target is a copy of one before that."""
+    chain = lccodec.Chain(tmp_path, newest="history")
+    for step, (weight, target) in enumerate(((0.9, 0.8), (np.inf, 0.9), (1, 0.99))):
+        w, t = (factor * WEIGHT.astype(np.float32) for factor in (weight, target))
+        chain.save(step, {"model": {"weight": w}, "target": {"weight": t}})
+    assert np.allclose(chain.restore()["target"]["weight"], t, atol=0.1)
+
+
 def test_what_a_user_calls_exact_stays_exact() -> None:
     assert marked("target/w", BEFORE + 0.1 * MOVED, BEFORE, "given as 'target/*'").role == "other"
 
@@ -265,6 +294,31 @@ def test_what_a_user_calls_exact_stays_exact() -> None:
 )
 def test_names_of_what_is_exact(name: str, follows: bool) -> None:
     assert (marked(name, BEFORE + 0.1 * MOVED, BEFORE, "'x' is exact").role == "weight") == follows
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "role"),
+    [
+        ("exp_avg/w", 0.3 * BEFORE, "other"),  # a mean of weights that began at zero
+        ("exp_avg/w", NOISE, "first_moment"),
+        ("optimizer/exp_avg/w", BEFORE, "first_moment"),  # an optimizer's, whatever its values are
+    ],
+)
+def test_a_mean_of_weights_is_no_moment(name: str, array: np.ndarray, role: str) -> None:
+    w = candidate("model/w", WEIGHT.astype(np.float32), "weight")
+    mean = candidate(name, array.astype(np.float32), "first_moment", "'exp_avg' of an optimizer")
+    mark_copies([w, mean])
+    assert mean.role == role
+
+
+def test_a_mean_with_the_name_of_a_moment_is_kept(tmp_path: Path) -> None:
+    chain = lccodec.Chain(tmp_path, newest="history")
+    for step in range(3):
+        weight = (BEFORE + step * MOVED).astype(np.float32)
+        state = {"model": {"weight": weight}, "exp_avg": {"weight": np.float32(0.9) * weight}}
+        chain.save(step, state)
+    error = chain.restore()["exp_avg"]["weight"] - state["exp_avg"]["weight"]
+    assert np.std(error) < 0.02
 
 
 def run(step: int) -> dict[str, Any]:

@@ -104,8 +104,11 @@ LOG: Final = logging.getLogger("lccodec")
 
 
 def _make_printable(record: logging.LogRecord) -> bool:
-    """Escape what is not printable, so that no name in a message controls the terminal."""
-    record.msg, record.args = printable(record.getMessage()), ()
+    """Escape what is not printable, so that no name in a message controls the terminal.
+
+    Lines stay: those of `_tell_losses` are there to be pasted.
+    """
+    record.msg, record.args = printable(record.getMessage(), lines=True), ()
     return True
 
 

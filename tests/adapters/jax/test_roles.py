@@ -70,6 +70,9 @@ def test_roles_come_from_the_structure_whatever_the_names_are():
     assert nested["x/hyperparams/learning_rate"] == "other"
     parts = optax.multi_transform({"a": optax.adam(1e-3)}, {"table": "a"})
     assert roles(parts)["x/inner_states/a/inner_state/0/mu/table"] == "first_moment"
+    assert roles(optax.chain(optax.ema(0.9), optax.scale(-1)))["x/0/ema/table"] == "first_moment"
+    free = roles(contrib.schedule_free_adamw(1e-3))
+    assert (free["x/z/table"], free["x/base_optimizer_state/0/nu/table"]) == ("weight", "second_moment")
     every = roles(optax.MultiSteps(optax.lion(1e-3), every_k_schedule=2))
     assert every["x/acc_grads/table"] == "other"
     parameters = False
@@ -100,6 +103,17 @@ def test_an_average_of_all_parameters_is_one_of_weights(tmp_path: Path) -> None:
     assert found["ema_params/fc/kernel"] == found["ema_params/fc/bias"] == "weight"
     assert found["params/fc/kernel"] == "weight"
     assert found["swa/fc/kernel"] == "other"  # without its bias, it is not the model's
+
+
+@pytest.mark.parametrize("place", ["ema", "mean", "x"])
+def test_a_mean_that_is_in_no_chain_is_no_moment(place: str) -> None:
+    """``optax.ema`` is used for parameters, too."""
+    params = {"table": jnp.ones((20, 15))}
+    tree = {"params": params, "opt": optax.adam(1).init(params), place: optax.ema(0.9).init(params)}
+    found = roles_of(tree)
+    assert found["params/table"] == "weight"
+    assert found.get(f"{place}/ema/table") != "first_moment"
+    assert found["opt/0/mu/table"] == "first_moment"
 
 
 def test_as_many_trees_as_optimizers_are_parameters() -> None:
