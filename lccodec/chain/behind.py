@@ -1,6 +1,6 @@
 """What acts after a commit, behind the saves: no save fails because of it.
 
-A new thing of that kind is one class with the calls of `Behind`, and one line in `Chain`. What
+A new thing of that kind is a class that inherits `Behind`, and one line in `Chain`. What
 takes long goes through `Rounds`, in a thread, so that no save waits for it: that is how threads
 end, fork and put calls together. `keep` prunes before the save returns.
 """

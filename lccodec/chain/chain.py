@@ -347,7 +347,7 @@ class Chain(Shown):
         return self._writer.settings.record.newest
 
     def _overview(self) -> Overview:
-        policy, *_ = self._writer.settings.given
+        policy = self._writer.settings.given.policy
         found = chain_overview(self._view, None if policy is None else policy.name, self.failure)
         if states := self.mirrors:
             found = replace(found, facts={**found.facts, "mirror": "; ".join(map(str, states))})

@@ -9,7 +9,7 @@
 - `encode`: a plan to frames and a manifest, by one process or several.
 - `exact`: the newest state bit for bit, beside the checkpoint; `partial`: a save of some arrays.
 - `measurement`: how far arrays moved, and what they lost, on a sample of their components.
-- `hindsight`: groups of saves, and coding them again.
+- `hindsight`: keyframe or delta; groups of saves, and coding them again.
 - `background`: saves beside the caller, and the other process; the copy of a state at the call.
 - `single_file`: a state in one file, without a chain.
 """

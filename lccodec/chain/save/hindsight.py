@@ -69,11 +69,15 @@ _MAX_WAITING: Final = 1
 
 @dataclass(frozen=True, eq=False)
 class DeltaBase:
-    """What a save is coded against."""
+    """What a save is coded against.
+
+    A keyframe is an end, too, since the next group begins with it. `reference` is `latest`, but at
+    the end of a group of several steps: there it is the end before.
+    """
 
     reference: Latest | None  # the checkpoint, if there is one
-    latest: Latest | None  # the latest checkpoint, which is another one if the save is an end
-    is_end: bool
+    latest: Latest | None  # the latest checkpoint
+    is_end: bool  # whether a group ends here
     is_keyframe: bool  # whether it takes nothing from `reference`
     since: Latest | None = None  # the end before, if there are steps between the two
     is_renewed: bool = False  # whether it is a delta that stores its arrays as a keyframe does

@@ -60,7 +60,7 @@ class _Attempt:
     state: SavedState
     tell: OnProgress  # told how many arrays are coded
     made: Callable[[], object]  # called once the place of the chain is there
-    is_last: bool  # whether what fails now is not tried again
+    exact_suffices: bool  # if the checkpoint cannot be written
     is_over: bool = False
 
 
@@ -101,7 +101,7 @@ class Saver:
     ) -> None:
         self._store = store
         self._settings = settings
-        self._newest = Newest(store, settings.given[2] == "exact", every.exact)
+        self._newest = Newest(store, settings.given.newest == "exact", every.exact)
         self._reference: Reference = ValueReference(store, crew)
         if settings.reference == "hashes":
             self._reference = HashReference(store, crew.heartbeat)
@@ -141,7 +141,7 @@ class Saver:
         """
         # The exact file of a selection cannot be written twice: it takes the place of that of the
         # parent, which has the rest.
-        attempt = _Attempt(step, state, tell, made, is_last=state.is_selection)
+        attempt = _Attempt(step, state, tell, made, exact_suffices=state.is_selection)
         before = None if self._attempt is None else self._attempt()
         if before is not None and not before.is_over:  # a signal handler saves, within another save
             self._store.revoke_unfinished()
@@ -157,7 +157,7 @@ class Saver:
             self._check(attempt)
             warn(f"{self._store.path}: the save was started again: {error}")
             self._latest = None  # it may be what was wrong
-            attempt.is_last = True
+            attempt.exact_suffices = True
             return self._save(attempt)
         finally:
             attempt.is_over = True
@@ -208,7 +208,7 @@ class Saver:
             self._check(attempt)  # or what is wrong is that it was overtaken
             if self._has_room(step, error):
                 return self._save(attempt)
-            if exact is None or (isinstance(error, ChainError) and not attempt.is_last):
+            if exact is None or (isinstance(error, ChainError) and not attempt.exact_suffices):
                 raise
             warn(
                 f"step {step} is saved, but only in the exact file; the next save adds it to the history:"
@@ -266,8 +266,14 @@ class Saver:
     ) -> _Prepared:
         """Return what a save would write; `mended` is as for `find_latest`."""
         settings = self._settings
-        known_files = self._latest, listed, list(listed.checkpoints()), self._reference.read, mended
-        latest = find_latest(*known_files, is_needed=state.is_selection)
+        latest = find_latest(
+            self._latest,
+            store=listed,
+            steps=list(listed.checkpoints()),
+            read=self._reference.read,
+            mended=mended,
+            is_needed=state.is_selection,
+        )
         self._latest = latest or self._latest
         base = self._groups.base(latest, record.policy, settings.closes)
         state, base = over_parent(state, base, self._every.keyframe)
@@ -290,8 +296,14 @@ class Saver:
         else:
             overrides = self._groups.quantizers(base, record.policy, compared)
             plan = make_plan(
-                *(compared, record.policy, parent, settings.width, settings.first, overrides),
-                *(base.is_renewed, settings.again or {}),
+                compared,
+                record.policy,
+                parent,
+                width=settings.width,
+                first=settings.first,
+                overrides=overrides,
+                renew=base.is_renewed,
+                again=settings.again or {},
             )
         self._reference.check(plan)
         needed = needed_record(record, compared, state.known)

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import wraps
-from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeAlias, TypeVar, get_args
+from typing import Any, Concatenate, Final, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar, get_args
 
 from ...errors import ArgumentError, DataError, StorageError, as_integer, check_choice, integer, number, warn
 from ...parallel import member_count
@@ -47,6 +47,14 @@ TIMEOUT_SECONDS: Final = 300.0
 
 #: What a call does while as many saves run as may: it waits, or saves nothing.
 WhenBusy: TypeAlias = Literal["wait", "skip"]
+
+
+class GivenSettings(NamedTuple):
+    """What a chain was told to record; ``None`` for what it has recorded before."""
+
+    policy: Policy | None
+    roles: Mapping[str, Role] | None
+    newest: NewestMode | None
 
 
 @dataclass(frozen=True)
@@ -181,9 +189,9 @@ class Settings:
         return _RESUMED_WIDTHS[self._saves] if narrow else 1.0
 
     @property
-    def given(self) -> tuple[Policy | None, Mapping[str, Role] | None, NewestMode | None]:
-        """Policy, roles, and what is kept of the newest state, as they were given."""
-        return self._policy, self._roles, self._newest
+    def given(self) -> GivenSettings:
+        """What was given to `Chain`."""
+        return GivenSettings(self._policy, self._roles, self._newest)
 
     def for_workers(self) -> dict[str, Any]:
         """Return what a worker is told with a save, as `Staging.snapshot` takes it."""

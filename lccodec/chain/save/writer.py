@@ -69,7 +69,7 @@ class Writer:
         self.turn = threading.RLock()  # held by whoever saves, or keeps others from it
         self._store, self._adapter, self._options = store, adapter, options
         self._every, self._behind = every, behind
-        policy = settings.given[0]
+        policy = settings.given.policy
         self._judge = Judge(store, adapter, policy, settings) if policy and policy.promise else None
         self._background: Background | None = None
         self._claim = store.claim()

@@ -1,6 +1,6 @@
 """Where the files of a chain are kept, and what their names say: steps, the exact file, pins.
 
-A `Store` is a directory, a bundle, or what else keeps files by name: a backend implements the
+A `Store` is a directory, a bundle, or what else keeps files by name: a subclass implements the
 abstract members, and all else follows from them. Only a `WritableStore` can be saved to.
 
 The name of a checkpoint is its step in at least twelve digits, and a suffix (LCC-CHN-01). Other
