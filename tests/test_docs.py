@@ -268,8 +268,8 @@ class Expression:
 @pytest.mark.parametrize(
     ("name", "path", "module", "wanted"),
     [
-        ("KEYFRAME_EVERY", "chain.save.settings.KEYFRAME_EVERY", "chain.chain", "32"),
-        ("KEYFRAME_EVERY", "chain.save.settings.KEYFRAME_EVERY", "not_installed", "32"),
+        ("KEYFRAME_EVERY", "chain.save.plan.KEYFRAME_EVERY", "chain.chain", "32"),
+        ("KEYFRAME_EVERY", "chain.save.plan.KEYFRAME_EVERY", "not_installed", "32"),
         ("dict(STEPS)['second_moment']", "policy.balanced.STEPS", "policy.balanced", "LogSteps()"),
         ("UNKNOWN", "container.manifest.UNKNOWN", "chain.read.info", "Figures()"),
     ],

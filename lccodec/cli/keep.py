@@ -21,7 +21,7 @@ from ..chain.life.prune import unpin as unpin_step
 from ..chain.life.rollback import RolledBack, delete_rolled_back, list_rolled_back, undo_rollback
 from ..chain.life.rollback import rollback as roll_back
 from ..chain.life.transfer import fork as fork_chain
-from ..chain.save.settings import KEYFRAME_EVERY
+from ..chain.save.plan import KEYFRAME_EVERY
 from ..chain.store.directory import as_directory, writable_store
 from ..chain.store.store import WritableStore
 from ..container.system import Place
