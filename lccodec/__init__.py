@@ -4,7 +4,6 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:  # a name is loaded when it is first used: a command needs few of them
-    from .chain.adapter import Adapter
     from .chain.chain import Chain
     from .chain.checkpoint_file import CheckpointFile
     from .chain.checkpoint_file import open_checkpoint_file as open
@@ -22,6 +21,7 @@ if TYPE_CHECKING:  # a name is loaded when it is first used: a command needs few
     from .chain.save.plan import ArrayPlan, Estimate, Plan
     from .chain.save.single_file import load, load_file, save, save_file
     from .container.manifest import Figures
+    from .container.tree import Adapter
     from .element_types import BFLOAT16_BITS
     from .errors import (
         ArgumentError,
@@ -125,7 +125,7 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "chain.adapter": ("Adapter",),
+    "container.tree": ("Adapter",),
     "chain.chain": ("Chain",),
     "chain.checkpoint_file": ("CheckpointFile", "open"),
     "chain.life.transfer": ("bundle", "unbundle"),

@@ -36,7 +36,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
-from ..chain.adapter import Adapter, from_framework
 from ..chain.behind import Change
 from ..chain.chain import Chain
 from ..chain.life.prune import (
@@ -64,7 +63,7 @@ from ..chain.store.lineage import Ancestry
 from ..chain.store.store import checkpoint_name
 from ..constants import MAX_STEP
 from ..container.system import checked_path
-from ..container.tree import array_names
+from ..container.tree import Adapter, array_names, from_framework
 from ..errors import ArgumentError, ChainError, DataError, FormatError, StorageError
 from ..parallel import Line
 from ..policy.policy import Policy

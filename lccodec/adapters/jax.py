@@ -54,10 +54,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..chain.adapter import TYPES, Room, Wanted, left_out
 from ..chain.read.checkpoint import Arrivals, OpenCheckpoint, open_file
 from ..chain.save import single_file
-from ..container.tree import leaf_name
+from ..container.tree import TYPES, Room, Wanted, leaf_name, left_out
 from ..element_types import Array, in_host_order
 from ..errors import ArgumentError, DependencyError, FormatError
 from ..policy.optimizer import as_many, find_optimizers, path_of

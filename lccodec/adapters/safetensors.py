@@ -18,11 +18,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from ..chain.adapter import TYPES
 from ..constants import ELEMENT_TYPES
 from ..container.folder import replacing
 from ..container.system import checked_path
-from ..container.tree import leaf_name, metadata_strings
+from ..container.tree import TYPES, leaf_name, metadata_strings
 from ..element_types import Array, components, from_components, little_endian, read_numbers, stored_bytes
 from ..errors import ArgumentError, DependencyError, FormatError, StorageError
 from .files.header import DTYPE_NAMES, FLOAT8_NAMES, is_index

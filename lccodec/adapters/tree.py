@@ -38,10 +38,9 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from ..chain.adapter import TYPES
 from ..chain.read.checkpoint import Arrivals
 from ..constants import MAX_NESTING
-from ..container.tree import leaf_name, metadata_strings, unescaped
+from ..container.tree import TYPES, leaf_name, metadata_strings, unescaped
 from ..element_types import Array, element_type, in_host_order
 from ..errors import ArgumentError, FormatError, warn
 

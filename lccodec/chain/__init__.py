@@ -2,7 +2,6 @@
 
 `chain` has `Chain`, which passes each call on to a room. The rooms import what is above their line:
 
-- `adapter`: a framework's states as a chain saves and returns them.
 - `behind`: what acts after a commit: `keep` at once, parity and mirrors in threads.
 - `store`: where checkpoints are: names, steps, the claim of a process, what needs what.
 - `overview`: what is printed of a chain, and how far a call is.

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from ..container.system import Place, StrPath, checked_path, checked_place, storage_errors
-from ..container.tree import with_metrics
+from ..container.tree import Adapter, as_framework, check_adapter, with_metrics
 from ..errors import (
     ArgumentError,
     ChainError,
@@ -37,7 +37,6 @@ from ..policy.record import EXACT_KEY, NewestMode, check_newest
 from ..policy.roles import Assignment, Role
 from ..quantizers.base import Quantizer
 from ..table import Overview, Shown
-from .adapter import Adapter, as_framework, check_adapter
 from .behind import AllBehind, Change
 from .life.prune import Keep, KeepBehind, Pruning, check_keep, pin, pin_exact, prune, unpin
 from .life.rollback import RolledBack, delete_rolled_back, list_rolled_back, rollback, undo_rollback

@@ -31,11 +31,10 @@ from lccodec import (
     decode,
     encode,
 )
-from lccodec.chain.adapter import Room, check_adapter
 from lccodec.chain.read.links import Bounds
 from lccodec.chain.save.plan import candidates
 from lccodec.constants import EXACT_NAME, MAX_DIMENSIONS, MAX_ELEMENTS
-from lccodec.container.tree import flatten
+from lccodec.container.tree import Room, check_adapter, flatten
 from lccodec.frame.header import check_shape
 from lccodec.policy.roles import Assignment
 from lccodec.workers.process import Arena

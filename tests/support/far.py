@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from lccodec.chain.adapter import Room, Wanted, left_out
+from lccodec.container.tree import Room, Wanted, left_out
 from lccodec.policy.roles import Assignment
 
 

@@ -39,7 +39,7 @@ ROOMS = {
         {"bundle"},
     ],
     "chain": [
-        {"adapter", "behind", "store"},
+        {"behind", "store"},
         {"overview"},
         {"read"},
         {"save"},

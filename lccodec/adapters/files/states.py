@@ -22,7 +22,6 @@ from typing import Any, Final, Literal, Self, TypeAlias
 
 import numpy as np
 
-from ...chain.adapter import TYPES
 from ...chain.mend.ranks import rank_folders
 from ...chain.overview import Progress
 from ...chain.read.checkpoint import OpenCheckpoint, checked_names, kept, open_path
@@ -32,7 +31,7 @@ from ...chain.save.single_file import save_file as save_checkpoint
 from ...chain.store.directory import DirectoryStore, is_chain
 from ...constants import CHECKPOINT_SUFFIX
 from ...container.system import Address, Place, StrPath, checked_place
-from ...container.tree import array_names, flatten, metadata_strings, select, unflatten
+from ...container.tree import TYPES, array_names, flatten, metadata_strings, select, unflatten
 from ...element_types import Array, components, from_components
 from ...errors import ArgumentError, DependencyError, warn
 from ...exchange import Rule, adam_to_flax, adam_to_torch, to_flax, to_torch

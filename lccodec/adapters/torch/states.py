@@ -34,11 +34,10 @@ import numpy as np
 import torch
 from torch.nn.parameter import is_lazy
 
-from ...chain.adapter import TYPES, Room, Wanted, left_out
 from ...chain.read.checkpoint import Arrivals, open_file
 from ...chain.save import single_file
 from ...constants import ELEMENT_TYPES
-from ...container.tree import flatten, leaf_name
+from ...container.tree import TYPES, Room, Wanted, flatten, leaf_name, left_out
 from ...element_types import BFLOAT16_BITS, Array, element_type
 from ...errors import ArgumentError, FormatError
 from ...policy.optimizer import as_many, find_numbered

@@ -28,7 +28,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...chain.adapter import Adapter, Room, Wanted, check_adapter
 from ...chain.read.follower import Patch
 from ...container.folder import Folder
 from ...container.system import (
@@ -41,7 +40,7 @@ from ...container.system import (
     flag,
     storage_errors,
 )
-from ...container.tree import array_names, flatten, unescaped, unflatten
+from ...container.tree import Adapter, Room, Wanted, array_names, check_adapter, flatten, unescaped, unflatten
 from ...element_types import BFLOAT16_BITS, Array, element_type, from_components, in_host_order, narrow, work
 from ...element_types import components as components_of
 from ...errors import ArgumentError, FormatError, StorageError

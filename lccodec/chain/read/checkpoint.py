@@ -35,7 +35,7 @@ from ...container.bundle import is_bundle
 from ...container.checkpoint import CheckpointReader, open_bytes, sound_root
 from ...container.source import read_ahead
 from ...container.system import checked_path, checked_place
-from ...container.tree import Json, leaves_of, scalar_value, select, unflatten
+from ...container.tree import Adapter, Json, leaves_of, scalar_value, select, unflatten
 from ...element_types import Array, check_dtype, from_components
 from ...errors import (
     ArgumentError,
@@ -51,7 +51,6 @@ from ...errors import (
 )
 from ...frame.header import Shape
 from ...policy.record import read_record
-from ..adapter import Adapter
 from ..overview import Progress, watched
 from ..store.directory import DirectoryStore, check_exact, is_folder, link_problem, older_problem, open_store
 from ..store.store import Store, check_name, checkpoint_name, step_index

@@ -21,11 +21,10 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from ...container.tree import flatten, unflatten
+from ...container.tree import Adapter, as_framework, flatten, unflatten
 from ...element_types import Array, components, from_components
 from ...errors import LccodecError, reason_of, warn
 from ...policy.policy import Policy
-from ..adapter import Adapter, as_framework
 from ..read.checkpoint import open_step
 from ..store.store import Store, step_index
 from .settings import LOG, Settings

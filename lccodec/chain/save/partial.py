@@ -27,13 +27,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ...container.manifest import FIGURES, QUANTILES, Manifest
-from ...container.tree import Flat, Json, array_names, children_of, leaf_name
+from ...container.tree import TYPES, Flat, Json, Wanted, array_names, children_of, leaf_name
 from ...element_types import Array, element_type
 from ...errors import ArgumentError, LccodecError
 from ...policy.policy import Candidate
 from ...policy.record import read_record
 from ...policy.roles import Assignment, check_matches
-from ..adapter import TYPES, Wanted
 from .plan import SavedState
 
 if TYPE_CHECKING:  # loaded by the first save

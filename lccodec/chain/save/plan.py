@@ -36,7 +36,7 @@ from typing import Any, Final, Literal, TypeAlias, overload
 import numpy as np
 
 from ...constants import ElementType
-from ...container.tree import Flat, scalar_at
+from ...container.tree import Adapter, Flat, from_framework, scalar_at
 from ...element_types import Array, components, has_negative, work, zero
 from ...errors import ArgumentError
 from ...frame.content import MAX_SHARED_COMPONENTS, Content
@@ -56,7 +56,6 @@ from ...policy.values import changed_share, following, is_equal
 from ...quantizers.base import Guarantee, Lossless, Quantizer, guarantee_of
 from ...quantizers.registry import quantizer_text
 from ...table import Overview, Shown
-from ..adapter import Adapter, from_framework
 from ..overview import plan_overview
 from ..read.replay import DecodedArray
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from ...container.tree import Adapter, Room, from_framework
 from ...errors import ArgumentError, ChainError, LccodecError, warn
 from ...parallel import has_lock
 from ...policy.roles import Assignment, Role
-from ..adapter import Adapter, Room, from_framework
 from ..behind import Behind, Change
 from ..overview import Progress, telling_of_save
 from ..store.claim import Claim, Use
