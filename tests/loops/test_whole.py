@@ -14,8 +14,8 @@ from lccodec.constants import ELEMENT_TYPES, ElementType
 from lccodec.element_types import Array
 from lccodec.loops import partitions, representatives, whole
 
+from ..support.representatives import CASES, Case
 from ..support.strategies import random_array
-from .test_representatives import CASES, Case
 
 KINDS = {kind.name: kind for kind in ELEMENT_TYPES}
 SHIFTS = {"float32": (23, 8), "float64": (52, 11)}
