@@ -446,26 +446,31 @@ def _squares_numpy(values: Array, reference: Array, high: Any, unit: Any) -> Arr
     with np.errstate(under="ignore"):
         d = np.where(np.abs(d) < high, d, 0)  # NaN is not inside
         squares = np.square(d if unit == 1 else d * unit, dtype=np.float64)
-    whole = squares.size - squares.size % _LANES
-    sums: Array = np.add.reduce(squares[:whole].reshape(-1, _LANES), axis=0)
+    whole = squares.size - squares.size % SUMS_SIDE_BY_SIDE
+    sums: Array = np.add.reduce(squares[:whole].reshape(-1, SUMS_SIDE_BY_SIDE), axis=0)
     sums[: squares.size - whole] += squares[whole:]
     return sums
 
 
 def _squares_loop(values: Array, reference: Array, high: Any, unit: Any) -> Array:
-    sums, nothing = np.zeros(_LANES), unit - unit
-    for first in range(0, values.size, _LANES):
-        for lane in range(min(_LANES, values.size - first)):
-            d = values[first + lane]
-            if reference.size:
-                d -= reference[first + lane]
-            d = d * unit if abs(d) < high else nothing
-            sums[lane] += np.float64(d) * np.float64(d)
+    sums, d, nothing = np.zeros(SUMS_SIDE_BY_SIDE), np.empty(SUMS_SIDE_BY_SIDE, values.dtype), unit - unit
+    for first in range(0, values.size, SUMS_SIDE_BY_SIDE):
+        own = values[first : first + SUMS_SIDE_BY_SIDE]
+        if reference.size:
+            before = reference[first : first + SUMS_SIDE_BY_SIDE]
+            for k in range(own.size):
+                d[k] = own[k] - before[k]
+        else:
+            for k in range(own.size):
+                d[k] = own[k]
+        for k in range(own.size):
+            inside = np.float64(d[k] * unit if abs(d[k]) < high else nothing)
+            sums[k] += inside * inside
     return sums
 
 
 #: So many sums are made side by side: their order is the same in both forms.
-_LANES: Final = 1024
+SUMS_SIDE_BY_SIDE: Final = 1024
 
 _squares_inside = kernel(_squares_numpy, _squares_loop, *(f"in {t}, in {t}, {t}, {t}" for t in ("f4", "f8")))
 
