@@ -241,7 +241,7 @@ class Tally(NamedTuple):
         How many differences each symbol has, int64, and their sums, float64; symbol 0 is that of
         the zone.
     squares
-        The sum of the squares in the zone.
+        The sum of the squares in the zone, if they are wanted.
     largest
         The largest magnitude.
     """
@@ -252,14 +252,18 @@ class Tally(NamedTuple):
     largest: float
 
 
-def tally_whole(values: Array, reference: Array, parts: Parts, length: int) -> list[Tally] | None:
+def tally_whole(
+    values: Array, reference: Array, parts: Parts, length: int, *, with_squares: bool
+) -> list[Tally] | None:
     """Return what there is in each stretch of `length` differences, of at most four.
 
     ``None`` is returned where a difference is in none of `_MOST_BINS` bins, or is not finite.
     Values are those of `settle_whole`, and `parts` has bins; the end of the last one is not used.
+    The length is a multiple of `_CHUNK`.
     """
     counts, sums = np.zeros((STRETCHES, 256), np.int64), np.zeros((STRETCHES, 256))
-    squares, tops = np.zeros((STRETCHES, SUMS_SIDE_BY_SIDE)), np.zeros(STRETCHES, values.dtype)
+    squares = np.zeros((STRETCHES, SUMS_SIDE_BY_SIDE if with_squares else 0))
+    tops = np.zeros(STRETCHES, values.dtype)
     flat = counts.reshape(-1), sums.reshape(-1), squares.reshape(-1), tops.view(f"u{tops.itemsize}")
     zone = parts.low, parts.high, parts.reciprocal, parts.edge
     if not _tally_whole(values, reference, *zone, length, *flat):
@@ -310,7 +314,7 @@ def _tally_whole_loop(
             if some:
                 return False
             part = squares[lane : lane + size]
-            for k in range(size):
+            for k in range(part.size):
                 inside = np.float64(own[k] if abs(own[k]) < high else nothing)
                 part[k] += inside * inside
             for k in range(size):  # of patterns: a processor compares many at once
@@ -330,7 +334,7 @@ def _tally_whole_loop(
         for stretch in range(STRETCHES):
             size = max(min(_CHUNK, values.size - stretch * length - start), 0)
             for k in range(stretch * _CHUNK + together, stretch * _CHUNK + size):
-                place = 256 * stretch + symbols[k]
+                place = np.uint64(256 * stretch) + np.uint64(symbols[k])
                 counts[place] += 1
                 sums[place] += d[k]
     return True

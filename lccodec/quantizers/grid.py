@@ -179,7 +179,7 @@ def fit_grid(
         else:
             np.maximum.at(largest, owner, np.abs(d).astype(np.float64))
         if start == 0 and d.size > _WHOLE_SHARE * PIECE and _has_passes(batch, zone):
-            tallies = _tallied(batch, zone, steps, dead_zone)
+            tallies = _tallied(batch, zone, steps, dead_zone, gains)
             largest[0] = max(largest[0], tallies.largest)
     if beyond is not None and largest.any():
         largest = np.maximum(largest, dead_zone * steps)  # at least one bin
@@ -211,7 +211,7 @@ def _has_passes(batch: Residual, zone: Zone) -> bool:
     return is_simple and zone.low.dtype.itemsize >= 4 and has_loops()
 
 
-def _tallied(batch: Residual, zone: Zone, steps: Array, dead_zone: float) -> _Tallies:
+def _tallied(batch: Residual, zone: Zone, steps: Array, dead_zone: float, gains: bool) -> _Tallies:
     """Return what there is in all pieces but the first, of one array of which much is outside.
 
     There is nothing if some differences are not finite, or a byte has not enough symbols for them.
@@ -220,7 +220,7 @@ def _tallied(batch: Residual, zone: Zone, steps: Array, dead_zone: float) -> _Ta
     pieces, sampled = batch.pieces[1:], _sampled_pieces(batch)
     largest, found = 0.0, dict[int, Tally]()
     for start in pieces[::STRETCHES]:
-        some = tally_whole(*batch.operands(start, count=STRETCHES * PIECE), bins, PIECE)
+        some = tally_whole(*batch.operands(start, count=STRETCHES * PIECE), bins, PIECE, with_squares=gains)
         if some is None:
             return _Tallies()
         largest = max(largest, *(each.largest for each in some))
@@ -309,9 +309,9 @@ def _with_representatives(
     for start in starts:
         known = tallies.get(start)
         if known is not None and unit == 1 and not known.counts[total:].any():
-            counts += known.counts[:total]
-            sums += known.sums[:total]
-            inside += known.squares
+            counts[: known.counts.size] += known.counts[:total]
+            sums[: known.sums.size] += known.sums[:total]
+            inside += known.squares  # 0 if no gain is wanted
             continue
         d, owner = batch.finite_outside(start, grid.zone)
         symbols, outside = grid.symbols(d, owner)
