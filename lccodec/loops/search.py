@@ -273,6 +273,42 @@ def without_top_bit(bits: Array, out: Array | None = None) -> Array:
     return size
 
 
+def _tally_sizes(bits: Array, reference: Array, row: int, distance: int, shift: int) -> tuple[Array, Array]:
+    """Return how many components have each size in the reference, and how many of these moved.
+
+    Of rows, one in `distance` is looked at. Sizes are patterns without the top bit, shifted.
+    """
+    rows = bits.size // row
+    own, before = (
+        each[: rows * row].reshape(rows, row)[::distance].reshape(-1) for each in (bits, reference)
+    )
+    size = without_top_bit(before)
+    size >>= shift
+    buckets = size.astype(np.intp)
+    count = 1 << (8 * bits.itemsize - 1 - shift)
+    return np.bincount(buckets, minlength=count), np.bincount(buckets[own != before], minlength=count)
+
+
+def _tally_sizes_loop(
+    bits: Array, reference: Array, row: int, distance: int, shift: int
+) -> tuple[Array, Array]:
+    width = np.uint64(8 * bits.itemsize - 1)
+    sizes, moved = np.zeros((2, 1 << np.int64(width) - shift), np.int64)
+    magnitude, low = (np.uint64(1) << width) - np.uint64(1), np.uint64(shift)
+    for first in range(0, bits.size // row * row, row * distance):
+        own, before = bits[first : first + row], reference[first : first + row]
+        for k in range(row):
+            size = (np.uint64(before[k]) & magnitude) >> low
+            sizes[size] += 1
+            moved[size] += own[k] != before[k]
+    return sizes, moved
+
+
+tally_sizes = kernel(
+    _tally_sizes, _tally_sizes_loop, *(f"in u{n}, in u{n}, i8, i8, i8" for n in (1, 2, 4, 8))
+)
+
+
 def below(bits: Array, bounds: Array) -> Array:
     """Return which components are below each bound: a row of packed bits each (LCC-BIT-01)."""
     rows = np.empty((bounds.size, -(-bits.size // 8)), np.uint8)
