@@ -35,7 +35,7 @@ from ..constants import (
 )
 from ..element_types import Array, stored_bytes
 from ..loops import kernel
-from ..loops.search import histogram, true_places
+from ..loops.search import histogram
 from . import lanes
 from .classes import Classes, find_classes
 from .lanes import entropy_bits
@@ -234,12 +234,12 @@ def _sparse_estimate(symbols: Array, counts: Array) -> float:
     if nonzero > limit * total:
         return math.inf
     middle = max((total - _STRETCH_SYMBOLS) // 2, 0)
-    places = true_places(symbols[middle : middle + _STRETCH_SYMBOLS] != 0)
-    if places.size < 2:
+    gaps = gaps_between(symbols[middle : middle + _STRETCH_SYMBOLS])[0][1:]
+    if gaps.size == 0:
         return math.inf
-    gaps = np.diff(places) - 1
-    low = _low_bits(int(gaps.sum()), gaps.size)
-    high = np.bincount(np.minimum(gaps >> low, 255))
+    _, zeros, largest = totals_of(gaps)
+    low = _low_bits(zeros, gaps.size)
+    high = histogram(np.minimum(gaps >> low, _MAX_GAP).astype(np.uint8))[: (largest >> low) + 1]
     bits = low + float(entropy_bits(high)) / gaps.size + float(entropy_bits(counts[1:])) / nonzero
     tables = (high.size + int(np.flatnonzero(counts)[-1])) / 2
     return nonzero * bits / 8 * 1.02 + tables + 40
