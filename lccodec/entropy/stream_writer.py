@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import struct
-from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -33,7 +32,7 @@ from ..constants import (
     STREAM_SPARSE,
     STREAM_SPLIT,
 )
-from ..element_types import Array, stored_bytes
+from ..element_types import Array, scattered, stored_bytes
 from ..loops import kernel
 from ..loops.search import histogram
 from . import lanes
@@ -53,7 +52,6 @@ _MAX_CODED_SHARE: Final = 0.97
 _LONG_RUN_SYMBOLS: Final = 1 << 18
 _FEW_SYMBOLS: Final = 1 << 10  # that are looked at before all of a run
 _SAMPLED_SYMBOLS: Final = 1 << 16
-_GOLDEN: Final = 40503  # that number over the golden ratio: its multiples lie evenly
 _NOISE_BITS: Final = 7.6  # entropy of a symbol from which a long run is stored raw
 
 # With at most one non-zero symbol in this many, the sparse form is the smallest, or nearly.
@@ -201,7 +199,7 @@ def _is_noise(run: Sparse | Array, count: int) -> bool:
     """Return whether a sample has nearly eight bits a symbol, so that a code is a waste of time."""
     if count < _LONG_RUN_SYMBOLS:
         return False
-    places = _sampled_places(count)
+    places: Any = scattered(count, _SAMPLED_SYMBOLS)
     if isinstance(run, Sparse):
         at = np.searchsorted(run.positions, places)
         there = run.positions.take(at, mode="clip") == places
@@ -210,18 +208,6 @@ def _is_noise(run: Sparse | Array, count: int) -> bool:
     else:
         counts = histogram(run.take(places))
     return float(entropy_bits(counts)) > _NOISE_BITS * places.size
-
-
-@lru_cache(maxsize=4)
-def _sampled_places(count: int) -> Array:
-    """Return places in a long run, int64, rising: one in each stretch, anywhere in it.
-
-    At equal distances a sample might see one column of a matrix and take it for the whole.
-    """
-    stretch, distance = np.arange(_SAMPLED_SYMBOLS), count // _SAMPLED_SYMBOLS
-    places: Array = stretch * distance + (stretch * _GOLDEN % _SAMPLED_SYMBOLS * distance >> 16)
-    places.flags.writeable = False
-    return places
 
 
 def _sparse_estimate(symbols: Array, counts: Array) -> float:
