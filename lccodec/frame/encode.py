@@ -110,7 +110,8 @@ def encode(
     base = None if reference is None else reference_components(reference, kind, array.shape)
     check_effort(effort)
     content = Content(bits, kind, (array.shape,), None if quantizer.absolute else base)
-    frame = _memory(content.bits.nbytes)  # a list of chunks, to be joined, would take it twice
+    # A list of chunks, to be joined, would take the memory twice.
+    frame = BytesIO() if quantizer.lossy else _memory(content.bits.nbytes)
     frame.writelines(encode_content(content, quantizer, effort=effort))
     frame.truncate()
     return frame.getvalue()

@@ -173,11 +173,15 @@ def fit_grid(
     for start in batch.pieces:
         if start in tallies.starts:
             continue
-        d, owner = batch.finite_outside(start, zone)
-        if isinstance(owner, int):
-            largest[0] = max(largest[0], float(d.max(initial=0)), -float(d.min(initial=0)))
-        else:
+        if batch.arrays > 1:
+            d, owner = batch.finite_outside(start, zone)
             np.maximum.at(largest, owner, np.abs(d).astype(np.float64))
+        else:
+            d = batch.outside(start, zone)[1]
+            most = _largest(d)
+            if not most < math.inf:
+                most = _largest(d[np.isfinite(d)])
+            largest[0] = max(largest[0], most)
         if start == 0 and d.size > _WHOLE_SHARE * PIECE and _has_passes(batch, zone):
             tallies = _tallied(batch, zone, steps, dead_zone, gains)
             largest[0] = max(largest[0], tallies.largest)
@@ -203,6 +207,11 @@ class _Tallies:
     starts: range = range(0)  # the pieces, by their first components
     largest: float = 0.0
     of_pieces: Mapping[int, Tally] = field(default_factory=dict)  # by which means are estimated
+
+
+def _largest(d: Array) -> float:
+    """Return the largest magnitude; NaN if there is one."""
+    return max(float(np.maximum.reduce(d, initial=0)), -float(np.minimum.reduce(d, initial=0)))
 
 
 def _has_passes(batch: Residual, zone: Zone) -> bool:
