@@ -330,15 +330,15 @@ def ordered_steps(octaves: Array, kind: ElementType) -> Array:
 
 
 @lru_cache(maxsize=16)
-def scattered(size: int, count: int) -> slice | Array:
-    """Return places of a sample, rising: one in each of `count` stretches, anywhere in it.
+def scattered(size: int, count: int) -> Array:
+    """Return places of a sample (int64), rising: one in each of `count` stretches, anywhere in it.
 
     At equal distances a sample might see one column of a matrix and take it for the whole. Of fewer
     than twice as many components, all are in the sample.
     """
     if size < 2 * count:
-        return slice(size)
-    stretch, distance = np.arange(count), size // count
+        count = size
+    stretch, distance = np.arange(count), size // max(count, 1)
     places: Array = stretch * distance + ((stretch * _GOLDEN & 0xFFFF) * distance >> 16)
     places.flags.writeable = False
     return places

@@ -199,15 +199,15 @@ def _is_noise(run: Sparse | Array, count: int) -> bool:
     """Return whether a sample has nearly eight bits a symbol, so that a code is a waste of time."""
     if count < _LONG_RUN_SYMBOLS:
         return False
-    places: Any = scattered(count, _SAMPLED_SYMBOLS)
+    places = scattered(count, _SAMPLED_SYMBOLS)
     if isinstance(run, Sparse):
         at = np.searchsorted(run.positions, places)
         there = run.positions.take(at, mode="clip") == places
         counts = np.bincount(run.values.take(at, mode="clip")[there], minlength=256)
-        counts[0] += places.size - counts.sum()
+        counts[0] += _SAMPLED_SYMBOLS - counts.sum()
     else:
         counts = histogram(run.take(places))
-    return float(entropy_bits(counts)) > _NOISE_BITS * places.size
+    return bool(entropy_bits(counts) > _NOISE_BITS * counts.sum())
 
 
 def _sparse_estimate(symbols: Array, counts: Array) -> float:

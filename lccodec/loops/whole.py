@@ -299,7 +299,7 @@ def _tally_whole_loop(
     row, patterns, unit = np.uint64(256), d.view(tops.dtype), tops.dtype.type
     magnitude = unit(~unit(0) >> unit(1))
     for start in range(0, min(length, values.size), _CHUNK):
-        together = np.int64(_CHUNK)
+        together = _CHUNK
         for stretch in range(STRETCHES):
             first = stretch * length + start
             size = max(min(_CHUNK, values.size - first), 0)

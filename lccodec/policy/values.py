@@ -160,8 +160,7 @@ def is_equal(left: Array, right: Array) -> bool:
 
 
 def _sample(bits: Array) -> Array:
-    found: Array = bits[scattered(bits.size, _SAMPLE)]
-    return found
+    return bits.take(scattered(bits.size, _SAMPLE))
 
 
 #: An array of fewer elements takes about as many bytes as to say what it is a copy of.
@@ -307,8 +306,8 @@ def _mark(c: Candidate, x: Array, before: Array, weight: Array, movement: float)
 
 def _values(c: Candidate, bits: Array | None) -> Array:
     """Return a sample of an array: the same elements of all that have its shape."""
-    found = (c.bits if bits is None else bits)[scattered(c.bits.size, _FOLLOWED_SAMPLE)]
-    return work(found, c.kind).astype(np.float64)
+    places = scattered(c.bits.size, _FOLLOWED_SAMPLE)
+    return work((c.bits if bits is None else bits).take(places), c.kind).astype(np.float64)
 
 
 def _rms(values: Array) -> float:
