@@ -329,6 +329,24 @@ def ordered_steps(octaves: Array, kind: ElementType) -> Array:
     return np.clip(steps, -most, most).astype(f"i{kind.size}").view(kind.bits)
 
 
+@lru_cache(maxsize=16)
+def scattered(size: int, count: int) -> Array:
+    """Return places of a sample (int64), rising: one in each of `count` stretches, anywhere in it.
+
+    At equal distances a sample might see one column of a matrix and take it for the whole. Of fewer
+    than twice as many components, all are in the sample.
+    """
+    if size < 2 * count:
+        count = size
+    stretch, distance = np.arange(count), size // max(count, 1)
+    places: Array = stretch * distance + ((stretch * _GOLDEN & 0xFFFF) * distance >> 16)
+    places.flags.writeable = False
+    return places
+
+
+_GOLDEN: Final = 40503  # 2**16 over the golden ratio: its multiples lie evenly
+
+
 def little_endian(numbers: Array) -> Array:
     """Return an array with its numbers in little-endian order; itself if they are."""
     return numbers.astype(numbers.dtype.newbyteorder("<"), copy=False)

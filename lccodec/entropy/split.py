@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from ..element_types import Array
-from ..loops.search import below, between, bit_places, without_top_bit
+from ..loops.search import below, between, bit_places, tally_sizes
 from .lanes import entropy_bits
 from .runs import Sparse
 
@@ -124,32 +124,24 @@ def find_small(bits: Array, reference: Array) -> Small | None:
     """
     if bits.size < _MIN_COMPONENTS:
         return None
+    shift = max(8 * bits.itemsize - 1 - _BUCKETS_LOG2, 0)
     rows = bits.size // _SAMPLE_ROW
     step = max(-(-rows // _SAMPLE_ROWS), _SAMPLE_DISTANCE)
     for distance in (_FEWER * step, step):
-        own, before = (
-            each[: rows * _SAMPLE_ROW].reshape(rows, _SAMPLE_ROW)[::distance].reshape(-1)
-            for each in (bits, reference)
-        )
-        changed = own != before
-        count, changes = own.size, int(np.count_nonzero(changed))
+        sizes, moved = tally_sizes(bits, reference, _SAMPLE_ROW, distance, shift)
+        count, changes = int(sizes.sum()), int(moved.sum())
         if not 0 < changes <= count // _MAX_CHANGED_RATIO:
             return None
         if changes >= _ENOUGH_CHANGES:
             break
     if changes < _MIN_SAMPLED_CHANGES:
         return None
-    size = without_top_bit(before)
-    width = 8 * bits.itemsize - 1
-    shift = max(width - _BUCKETS_LOG2, 0)
-    bucket = (size >> shift).astype(np.intp)
-    small = np.cumsum(np.bincount(bucket))
-    counts = np.bincount(bucket[changed])
-    ends = counts.nonzero()[0]  # a bucket in which nothing changed makes no bound better
+    small = np.cumsum(sizes)
+    ends = moved.nonzero()[0]  # a bucket in which nothing changed makes no bound better
     ends = ends[small[ends] <= count // _MAX_SMALL_RATIO]
     if ends.size == 0:
         return None
-    small, few = small[ends], np.cumsum(counts[ends])
+    small, few = small[ends], np.cumsum(moved[ends])
     saved = _saved_bits(count, changes, small, few) - _SMALL_BITS * small
     best = int(saved.argmax())
     if saved[best] < _SPLIT_BITS * count / bits.size + _MIN_SAVED_SHARE * _bits(count, changes):

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import struct
-from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -33,9 +32,9 @@ from ..constants import (
     STREAM_SPARSE,
     STREAM_SPLIT,
 )
-from ..element_types import Array, stored_bytes
+from ..element_types import Array, scattered, stored_bytes
 from ..loops import kernel
-from ..loops.search import histogram, true_places
+from ..loops.search import histogram
 from . import lanes
 from .classes import Classes, find_classes
 from .lanes import entropy_bits
@@ -53,7 +52,6 @@ _MAX_CODED_SHARE: Final = 0.97
 _LONG_RUN_SYMBOLS: Final = 1 << 18
 _FEW_SYMBOLS: Final = 1 << 10  # that are looked at before all of a run
 _SAMPLED_SYMBOLS: Final = 1 << 16
-_GOLDEN: Final = 40503  # that number over the golden ratio: its multiples lie evenly
 _NOISE_BITS: Final = 7.6  # entropy of a symbol from which a long run is stored raw
 
 # With at most one non-zero symbol in this many, the sparse form is the smallest, or nearly.
@@ -201,27 +199,15 @@ def _is_noise(run: Sparse | Array, count: int) -> bool:
     """Return whether a sample has nearly eight bits a symbol, so that a code is a waste of time."""
     if count < _LONG_RUN_SYMBOLS:
         return False
-    places = _sampled_places(count)
+    places = scattered(count, _SAMPLED_SYMBOLS)
     if isinstance(run, Sparse):
         at = np.searchsorted(run.positions, places)
         there = run.positions.take(at, mode="clip") == places
         counts = np.bincount(run.values.take(at, mode="clip")[there], minlength=256)
-        counts[0] += places.size - counts.sum()
+        counts[0] += _SAMPLED_SYMBOLS - counts.sum()
     else:
         counts = histogram(run.take(places))
-    return float(entropy_bits(counts)) > _NOISE_BITS * places.size
-
-
-@lru_cache(maxsize=4)
-def _sampled_places(count: int) -> Array:
-    """Return places in a long run, int64, rising: one in each stretch, anywhere in it.
-
-    At equal distances a sample might see one column of a matrix and take it for the whole.
-    """
-    stretch, distance = np.arange(_SAMPLED_SYMBOLS), count // _SAMPLED_SYMBOLS
-    places: Array = stretch * distance + (stretch * _GOLDEN % _SAMPLED_SYMBOLS * distance >> 16)
-    places.flags.writeable = False
-    return places
+    return bool(entropy_bits(counts) > _NOISE_BITS * counts.sum())
 
 
 def _sparse_estimate(symbols: Array, counts: Array) -> float:
@@ -234,12 +220,12 @@ def _sparse_estimate(symbols: Array, counts: Array) -> float:
     if nonzero > limit * total:
         return math.inf
     middle = max((total - _STRETCH_SYMBOLS) // 2, 0)
-    places = true_places(symbols[middle : middle + _STRETCH_SYMBOLS] != 0)
-    if places.size < 2:
+    gaps = gaps_between(symbols[middle : middle + _STRETCH_SYMBOLS])[0][1:]
+    if gaps.size == 0:
         return math.inf
-    gaps = np.diff(places) - 1
-    low = _low_bits(int(gaps.sum()), gaps.size)
-    high = np.bincount(np.minimum(gaps >> low, 255))
+    _, zeros, largest = totals_of(gaps)
+    low = _low_bits(zeros, gaps.size)
+    high = histogram(np.minimum(gaps >> low, _MAX_GAP).astype(np.uint8))[: (largest >> low) + 1]
     bits = low + float(entropy_bits(high)) / gaps.size + float(entropy_bits(counts[1:])) / nonzero
     tables = (high.size + int(np.flatnonzero(counts)[-1])) / 2
     return nonzero * bits / 8 * 1.02 + tables + 40

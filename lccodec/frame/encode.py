@@ -11,11 +11,16 @@ nothing else is smaller.
 
 from __future__ import annotations
 
+import ctypes
 import struct
+import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import Final, Literal, TypeAlias, get_args
+
+import numpy as np
 
 from ..constants import METHOD_CODEBOOK, METHOD_PLANES, METHOD_RAW, METHOD_SMOOTH
 from ..element_types import Array, components, stored_bytes, stored_view
@@ -100,9 +105,36 @@ def encode(
     base = None if reference is None else reference_components(reference, kind, array.shape)
     check_effort(effort)
     content = Content(bits, kind, (array.shape,), None if quantizer.absolute else base)
-    frame = BytesIO()  # a list of chunks, to be joined, would take the memory twice
+    # A list of chunks, to be joined, would take the memory twice.
+    frame = BytesIO() if quantizer.lossy else _memory(content.bits.nbytes)
     frame.writelines(encode_content(content, quantizer, effort=effort))
+    frame.truncate()
     return frame.getvalue()
+
+
+def _memory(nbytes: int) -> BytesIO:
+    """Return a stream that has memory for so many bytes; it takes more if it needs more.
+
+    Memory that nobody has written to yet is mapped page by page, which takes as long as a copy. So
+    the system is asked for large pages, as NumPy asks for the memory of its arrays.
+    """
+    if nbytes < _MIN_LARGE_BYTES or sys.platform != "linux":
+        return BytesIO()
+    try:
+        memory = bytes(nbytes)
+    except MemoryError:  # the frame may be smaller
+        return BytesIO()
+    start = -(-np.frombuffer(memory, np.uint8).ctypes.data // _PAGE_BYTES) * _PAGE_BYTES
+    with suppress(AttributeError, OSError):  # nothing depends on the answer
+        advise = ctypes.CDLL(None).madvise
+        advise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+        advise(start, nbytes - _PAGE_BYTES, _MADV_HUGEPAGE)
+    return BytesIO(memory)
+
+
+_MIN_LARGE_BYTES: Final = (1 << 25) + 1  # of which the C library always maps fresh memory
+_PAGE_BYTES: Final = 1 << 16  # a multiple of the bytes of a page, on any processor
+_MADV_HUGEPAGE: Final = 14  # of Linux
 
 
 def check_effort(effort: object) -> None:

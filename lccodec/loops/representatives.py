@@ -83,7 +83,11 @@ def settle(
         Places of the values that are stored exactly, int64.
     """
     kind = ELEMENT_TYPES[code]
-    form = _settle if serves(table, kind, symbols.itemsize) else settle_numpy
+    form = settle_numpy
+    if serves(table, kind, symbols.itemsize):
+        form = _settle
+    elif is_native(kind) and table.dtype == kind.bits and symbols.itemsize <= 2:
+        form = _settle_steps
     limit = limit_of(bound, kind)
     if form(symbols, fits, places, table, original, reference, result, limit, code):
         escaped: Array = places.take(np.flatnonzero(fits == 0))
@@ -176,6 +180,46 @@ _settle = kernel(
     settle_numpy,
     _settle_loop,
     *(f"out {s}, out u1, in i8, in {t}, in {u}, in {u}, out {u}, {t}, i8" for s, t, u in TYPES),
+)
+
+
+def _settle_steps_loop(
+    symbols: Array,
+    fits: Array,
+    places: Array,
+    table: Array,
+    original: Array,
+    reference: Array,
+    result: Array,
+    limit: np.floating,
+    code: int,
+) -> int:
+    # A pattern of a positive number has the top bit in order, and one of a negative is the inverse.
+    unit, wide, some = table.dtype.type, np.full(1, limit).dtype.type, 0
+    full, mantissa = unit(~unit(0)), 23 if table.itemsize == 4 else 52
+    magnitude = unit(full >> unit(1))
+    top, least, scale = unit(~magnitude), unit(1 << mantissa), wide(2.0**-mantissa)
+    count = unit(magnitude + unit(1) - least - least)  # patterns of normal numbers
+    for k in range(places.size):
+        i = np.uint64(places[k])
+        before, exact = reference[i], original[i]
+        key = unit(unit(before ^ (full if before & top else top)) + table[symbols[k]])
+        value = unit(key ^ (top if key & top else full))
+        is_normal = (unit(value - least) < count) & (unit(exact - least) < count)
+        distance = unit(value - exact) if value >= exact else unit(exact - value)
+        near = value == exact or (is_normal and wide(distance) * scale <= limit)
+        if fits[k] and (value & magnitude) < unit(count + least) and (near or limit == np.inf):
+            result[i] = value
+        else:
+            symbols[k], result[i], fits[k] = 0, exact, 0
+            some += 1
+    return some
+
+
+_settle_steps = kernel(
+    settle_numpy,
+    _settle_steps_loop,
+    *(f"out {s}, out u1, in i8, in {u}, in {u}, in {u}, out {u}, {t}, i8" for s, t, u in TYPES),
 )
 
 

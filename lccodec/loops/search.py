@@ -273,6 +273,42 @@ def without_top_bit(bits: Array, out: Array | None = None) -> Array:
     return size
 
 
+def _tally_sizes(bits: Array, reference: Array, row: int, distance: int, shift: int) -> tuple[Array, Array]:
+    """Return how many components have each size in the reference, and how many of these moved.
+
+    Of rows, one in `distance` is looked at. Sizes are patterns without the top bit, shifted.
+    """
+    rows = bits.size // row
+    own, before = (
+        each[: rows * row].reshape(rows, row)[::distance].reshape(-1) for each in (bits, reference)
+    )
+    size = without_top_bit(before)
+    size >>= shift
+    buckets = size.astype(np.intp)
+    count = 1 << (8 * bits.itemsize - 1 - shift)
+    return np.bincount(buckets, minlength=count), np.bincount(buckets[own != before], minlength=count)
+
+
+def _tally_sizes_loop(
+    bits: Array, reference: Array, row: int, distance: int, shift: int
+) -> tuple[Array, Array]:
+    width = np.uint64(8 * bits.itemsize - 1)
+    sizes, moved = np.zeros((2, 1 << np.int64(width) - shift), np.int64)
+    magnitude, low = (np.uint64(1) << width) - np.uint64(1), np.uint64(shift)
+    for first in range(0, bits.size // row * row, row * distance):
+        own, before = bits[first : first + row], reference[first : first + row]
+        for k in range(row):
+            size = (np.uint64(before[k]) & magnitude) >> low
+            sizes[size] += 1
+            moved[size] += own[k] != before[k]
+    return sizes, moved
+
+
+tally_sizes = kernel(
+    _tally_sizes, _tally_sizes_loop, *(f"in u{n}, in u{n}, i8, i8, i8" for n in (1, 2, 4, 8))
+)
+
+
 def below(bits: Array, bounds: Array) -> Array:
     """Return which components are below each bound: a row of packed bits each (LCC-BIT-01)."""
     rows = np.empty((bounds.size, -(-bits.size // 8)), np.uint8)
@@ -446,26 +482,31 @@ def _squares_numpy(values: Array, reference: Array, high: Any, unit: Any) -> Arr
     with np.errstate(under="ignore"):
         d = np.where(np.abs(d) < high, d, 0)  # NaN is not inside
         squares = np.square(d if unit == 1 else d * unit, dtype=np.float64)
-    whole = squares.size - squares.size % _LANES
-    sums: Array = np.add.reduce(squares[:whole].reshape(-1, _LANES), axis=0)
+    whole = squares.size - squares.size % SUMS_SIDE_BY_SIDE
+    sums: Array = np.add.reduce(squares[:whole].reshape(-1, SUMS_SIDE_BY_SIDE), axis=0)
     sums[: squares.size - whole] += squares[whole:]
     return sums
 
 
 def _squares_loop(values: Array, reference: Array, high: Any, unit: Any) -> Array:
-    sums, nothing = np.zeros(_LANES), unit - unit
-    for first in range(0, values.size, _LANES):
-        for lane in range(min(_LANES, values.size - first)):
-            d = values[first + lane]
-            if reference.size:
-                d -= reference[first + lane]
-            d = d * unit if abs(d) < high else nothing
-            sums[lane] += np.float64(d) * np.float64(d)
+    sums, d, nothing = np.zeros(SUMS_SIDE_BY_SIDE), np.empty(SUMS_SIDE_BY_SIDE, values.dtype), unit - unit
+    for first in range(0, values.size, SUMS_SIDE_BY_SIDE):
+        own = values[first : first + SUMS_SIDE_BY_SIDE]
+        if reference.size:
+            before = reference[first : first + SUMS_SIDE_BY_SIDE]
+            for k in range(own.size):
+                d[k] = own[k] - before[k]
+        else:
+            for k in range(own.size):
+                d[k] = own[k]
+        for k in range(own.size):
+            inside = np.float64(d[k] * unit if abs(d[k]) < high else nothing)
+            sums[k] += inside * inside
     return sums
 
 
 #: So many sums are made side by side: their order is the same in both forms.
-_LANES: Final = 1024
+SUMS_SIDE_BY_SIDE: Final = 1024
 
 _squares_inside = kernel(_squares_numpy, _squares_loop, *(f"in {t}, in {t}, {t}, {t}" for t in ("f4", "f8")))
 

@@ -16,6 +16,7 @@ from ..constants import ELEMENT_TYPES
 from ..element_types import Array
 from . import inlined, is_compiled, kernel
 from .representatives import TYPES, limit_of, reconstruct, serves
+from .search import SUMS_SIDE_BY_SIDE
 
 _CHUNK: Final = 1 << 9  # values at a time: all that is made of them stays in the first-level cache
 _FEW: Final = 8  # entries of a table that loops compare with instead of looking them up
@@ -151,6 +152,20 @@ def _add(symbols: Array, table: Array, few: Array, reference: Array, start: int,
             values[k] = before[k] + values[k]
 
 
+@inlined
+def _find_bins(
+    d: Array, low: Any, high: Any, reciprocal: Any, rest: Any, last: Any, symbols: Array, lost: Array
+) -> None:
+    """Write the symbols of differences; what lies past the last bin has 0, and is `lost`: not 0."""
+    for k in range(d.size):
+        scaled = d[k] * reciprocal
+        length = abs(scaled) + rest
+        zone, inside = (low < d[k]) & (d[k] < high), length < last
+        index = np.int32(length if inside and not zone else rest - rest)
+        symbols[k] = 2 * index - (index > 0 and np.signbit(scaled))
+        lost[k] = 0 if zone | inside else _FEW
+
+
 def _settle_loop(
     values: Array,
     reference: Array,
@@ -171,7 +186,7 @@ def _settle_loop(
     kind, unit, few, count = values.dtype.type, original.dtype.type, _padded(table), 0
     d, lost = np.empty(_CHUNK, values.dtype), np.empty(_CHUNK, np.uint8)
     patterns, own, out = d.view(original.dtype), original.view(values.dtype), result.view(values.dtype)
-    rest, last, nothing = kind(1 - edge), kind(end), kind(0)
+    rest, last = kind(1 - edge), kind(end)
     bits, top, two, seven = unit(shift), unit(8 * values.itemsize - 1), unit(2), unit(7)
     exponents, base, plus, minus = unit((1 << int(top) - shift) - 1), two, two, two
     if window.size:
@@ -189,13 +204,7 @@ def _settle_loop(
             for k in range(size):
                 chosen[k] = lost[k] & np.uint8(7)
         else:
-            for k in range(size):
-                scaled = d[k] * reciprocal
-                length = abs(scaled) + rest
-                zone, inside = (low < d[k]) & (d[k] < high), length < last
-                index = np.int32(length if inside and not zone else nothing)
-                chosen[k] = 2 * index - (index > 0 and np.signbit(scaled))
-                lost[k] = 0 if zone | inside else _FEW
+            _find_bins(d[:size], low, high, reciprocal, rest, last, chosen, lost)
         _add(chosen, table, few, reference, start, d)
         some, wild = np.uint8(0), False
         for k in range(size):
@@ -219,6 +228,124 @@ _settle = kernel(
     *(
         f"in {t}, in {t}, in u8, i8, {t}, {t}, {t}, f8, f8, out {s}, in {t}, in {u}, out {u}, out i8, {t}"
         for s, t, u in TYPES
+    ),
+)
+
+
+class Tally(NamedTuple):
+    """What `tally_whole` finds in the differences of a stretch.
+
+    Parameters
+    ----------
+    counts, sums
+        How many differences each symbol has, int64, and their sums, float64; symbol 0 is that of
+        the zone.
+    squares
+        The sum of the squares in the zone, if they are wanted.
+    largest
+        The largest magnitude.
+    """
+
+    counts: Array
+    sums: Array
+    squares: float
+    largest: float
+
+
+def tally_whole(
+    values: Array, reference: Array, parts: Parts, length: int, *, with_squares: bool
+) -> list[Tally] | None:
+    """Return what there is in each stretch of `length` differences, of at most four.
+
+    ``None`` is returned where a difference is in none of `_MOST_BINS` bins, or is not finite.
+    Values are those of `settle_whole`, and `parts` has bins; the end of the last one is not used.
+    The length is a multiple of `_CHUNK`.
+    """
+    counts, sums = np.zeros((STRETCHES, 256), np.int64), np.zeros((STRETCHES, 256))
+    squares = np.zeros((STRETCHES, SUMS_SIDE_BY_SIDE if with_squares else 0))
+    tops = np.zeros(STRETCHES, values.dtype)
+    flat = counts.reshape(-1), sums.reshape(-1), squares.reshape(-1), tops.view(f"u{tops.itemsize}")
+    zone = parts.low, parts.high, parts.reciprocal, parts.edge
+    if not _tally_whole(values, reference, *zone, length, *flat):
+        return None
+    found = zip(counts, sums, np.add.reduce(squares, axis=1).tolist(), tops.tolist(), strict=True)
+    return [Tally(*each) for each in found][: -(-values.size // length)]
+
+
+#: Stretches that a call of `tally_whole` takes at most.
+STRETCHES: Final = 4
+_MOST_BINS: Final = 127  # on either side, so that a symbol is a byte
+
+
+def _tally_whole_loop(
+    values: Array,
+    reference: Array,
+    low: Any,
+    high: Any,
+    reciprocal: Any,
+    edge: float,
+    length: int,
+    counts: Array,
+    sums: Array,
+    squares: Array,
+    tops: Array,
+) -> bool:
+    # Two differences of a stretch may have one symbol, and then the second waits for the sum of the
+    # first. Those of four stretches do not wait for each other.
+    kind, nothing, lanes = values.dtype.type, reciprocal - reciprocal, SUMS_SIDE_BY_SIDE
+    rest, last, lost = kind(1 - edge), kind(_MOST_BINS + 1), np.empty(_CHUNK, np.uint8)
+    d, symbols = np.empty(STRETCHES * _CHUNK, values.dtype), np.empty(STRETCHES * _CHUNK, np.uint8)
+    one, two, three = np.uint64(_CHUNK), np.uint64(2 * _CHUNK), np.uint64(3 * _CHUNK)
+    row, patterns, unit = np.uint64(256), d.view(tops.dtype), tops.dtype.type
+    magnitude = unit(~unit(0) >> unit(1))
+    for start in range(0, min(length, values.size), _CHUNK):
+        together = _CHUNK
+        for stretch in range(STRETCHES):
+            first = stretch * length + start
+            size = max(min(_CHUNK, values.size - first), 0)
+            together = min(together, size)
+            own = d[stretch * _CHUNK :][:size]
+            _subtract(values, reference, first, own)
+            chosen = symbols[stretch * _CHUNK :]
+            _find_bins(own, low, high, reciprocal, rest, last, chosen, lost)
+            some, top, lane = np.uint8(0), tops[stretch], stretch * lanes + start % lanes
+            for k in range(size):
+                some |= lost[k]
+            if some:
+                return False
+            part = squares[lane : lane + size]
+            for k in range(part.size):
+                inside = np.float64(own[k] if abs(own[k]) < high else nothing)
+                part[k] += inside * inside
+            for k in range(size):  # of patterns: a processor compares many at once
+                top = max(top, unit(patterns[stretch * _CHUNK + k] & magnitude))
+            tops[stretch] = top
+        for k in range(np.uint64(together)):
+            a, b = np.uint64(symbols[k]), row + np.uint64(symbols[one + k])
+            c, e = row + row + np.uint64(symbols[two + k]), row + row + row + np.uint64(symbols[three + k])
+            counts[a] += 1
+            sums[a] += d[k]
+            counts[b] += 1
+            sums[b] += d[one + k]
+            counts[c] += 1
+            sums[c] += d[two + k]
+            counts[e] += 1
+            sums[e] += d[three + k]
+        for stretch in range(STRETCHES):
+            size = max(min(_CHUNK, values.size - stretch * length - start), 0)
+            for k in range(stretch * _CHUNK + together, stretch * _CHUNK + size):
+                place = np.uint64(256 * stretch) + np.uint64(symbols[k])
+                counts[place] += 1
+                sums[place] += d[k]
+    return True
+
+
+_tally_whole = kernel(
+    None,
+    _tally_whole_loop,
+    *(
+        f"in {t}, in {t}, {t}, {t}, {t}, f8, i8, out i8, out f8, out f8, out {u}"
+        for t, u in (("f4", "u4"), ("f8", "u8"))
     ),
 )
 

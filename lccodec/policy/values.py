@@ -66,7 +66,7 @@ from typing import Final
 import numpy as np
 
 from ..constants import ElementType
-from ..element_types import Array, rounded_copy, work
+from ..element_types import Array, rounded_copy, scattered, work
 from ..parallel import slices
 from ..quantizers.base import Quantizer
 from ..quantizers.uniform import UniformDeadzone
@@ -169,7 +169,7 @@ def is_equal(left: Array, right: Array) -> bool:
 
 
 def _sample(bits: Array) -> Array:
-    return bits[:: max(bits.size // _SAMPLE, 1)]
+    return bits.take(scattered(bits.size, _SAMPLE))
 
 
 #: An array of fewer elements takes about as many bytes as to say what it is a copy of.
@@ -198,11 +198,11 @@ def mark_rounded(arrays: Sequence[Candidate]) -> set[str]:
     sampled: dict[object, list[Candidate]] = {}
     for c in arrays:
         if c.kind.name == "float32" and c.shape in shapes and not c.inherited:
-            sample = _rounding_sample(c.bits)
+            sample = _sample(c.bits)
             for kind in kinds.values():
                 sampled.setdefault((kind.name, c.shape, tuple(_rounded(sample, kind).tolist())), []).append(c)
     for c in small:
-        sample = _rounding_sample(c.bits)
+        sample = _sample(c.bits)
         if (sample == sample[0]).all():  # of a constant: any constant of the shape would do
             continue
         found = sampled.get((c.kind.name, c.shape, tuple(sample.tolist())), ())
@@ -214,10 +214,6 @@ def mark_rounded(arrays: Sequence[Candidate]) -> set[str]:
                 _share_role(c, source)
                 break
     return used
-
-
-def _rounding_sample(bits: Array) -> Array:
-    return np.ascontiguousarray(bits[:: max(bits.size // _SAMPLE, 1)])
 
 
 def _rounded(bits: Array, kind: ElementType) -> Array:
@@ -324,8 +320,8 @@ def _mark(c: Candidate, x: Array, before: Array, weight: Array, movement: float)
 
 def _values(c: Candidate, bits: Array | None) -> Array:
     """Return a sample of an array: the same elements of all that have its shape."""
-    distance = max(c.elements // _FOLLOWED_SAMPLE, 1)
-    return work((c.bits if bits is None else bits)[::distance].copy(), c.kind).astype(np.float64)
+    places = scattered(c.bits.size, _FOLLOWED_SAMPLE)
+    return work((c.bits if bits is None else bits).take(places), c.kind).astype(np.float64)
 
 
 def _rms(values: Array) -> float:

@@ -11,7 +11,8 @@ variables", IEEE Trans. Inf. Theory 42 (1996) (dead zone with centroids). The me
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Final
 
@@ -21,7 +22,8 @@ from ..constants import ElementType
 from ..element_types import Array, unwork, work
 from ..loops.partitions import zigzags
 from ..loops.search import tally
-from ..loops.whole import Parts, has_loops, settle_whole
+from ..loops.whole import STRETCHES, Parts, Tally, has_loops, settle_whole, tally_whole
+from ..parallel import PIECE
 from .base import DEAD_ZONE, Settles
 from .residual import Outside, Owner, Residual, Zone, array_sums
 
@@ -166,13 +168,22 @@ def fit_grid(
     if max_error is not None:
         reach[:] = max_error * (1 - 2.0 ** (1 - kind.mantissa))
     zone = Zone.within(reach * usable, kind.work, beyond)
-    largest = np.zeros(batch.arrays)
+    largest, tallies = np.zeros(batch.arrays), _Tallies()
     for start in batch.pieces:
-        d, owner = batch.finite_outside(start, zone)
-        if isinstance(owner, int):
-            largest[0] = max(largest[0], float(d.max(initial=0)), -float(d.min(initial=0)))
-        else:
+        if start in tallies.starts:
+            continue
+        if batch.arrays > 1:
+            d, owner = batch.finite_outside(start, zone)
             np.maximum.at(largest, owner, np.abs(d).astype(np.float64))
+        else:
+            d = batch.outside(start, zone)[1]
+            most = _largest(d)
+            if not most < math.inf:
+                most = _largest(d[np.isfinite(d)])
+            largest[0] = max(largest[0], most)
+        if start == 0 and d.size > _WHOLE_SHARE * PIECE and _has_passes(batch, zone):
+            tallies = _tallied(batch, zone, steps, dead_zone, gains)
+            largest[0] = max(largest[0], tallies.largest)
     if beyond is not None and largest.any():
         largest = np.maximum(largest, dead_zone * steps)  # at least one bin
     # Slightly more than the largest difference, so that rounding puts no element past the last bin.
@@ -181,7 +192,54 @@ def fit_grid(
     wanted = np.where(usable, np.minimum(wanted, _MAX_BINS_PER_SIDE), 0).astype(np.int64)
     bins = np.minimum(wanted, np.maximum(batch.sizes // 2, 4))
     grid = Grid(steps, bins, ~usable, np.empty(0, kind.work), zone, max_error, dead_zone)
-    return _with_representatives(grid, batch, wanted, leads, gains)
+    return _with_representatives(grid, batch, wanted, tallies.of_pieces, leads, gains)
+
+
+_WHOLE_SHARE: Final = 1 / 4  # outside the zone, from which on passes over all take less than a search
+_NO_WINDOW: Final = np.zeros(0, np.uint64)
+
+
+@dataclass(frozen=True, eq=False)
+class _Tallies:
+    """What passes over all of some pieces have found."""
+
+    starts: range = range(0)  # the pieces, by their first components
+    largest: float = 0.0
+    of_pieces: Mapping[int, Tally] = field(default_factory=dict)  # by which means are estimated
+
+
+def _largest(d: Array) -> float:
+    """Return the largest magnitude; NaN if there is one."""
+    return max(float(np.maximum.reduce(d, initial=0)), -float(np.minimum.reduce(d, initial=0)))
+
+
+def _has_passes(batch: Residual, zone: Zone) -> bool:
+    """Return whether loops pass over all differences at once."""
+    is_simple = zone.beyond is None and batch.arrays == 1 and not batch.ordered
+    return is_simple and zone.low.dtype.itemsize >= 4 and has_loops()
+
+
+def _tallied(batch: Residual, zone: Zone, steps: Array, dead_zone: float, gains: bool) -> _Tallies:
+    """Return what there is in all pieces but the first, of one array of which much is outside.
+
+    There is nothing if some differences are not finite, or a byte has not enough symbols for them.
+    """
+    bins = Parts(_NO_WINDOW, 0, zone.low[0], zone.high[0], _per_unit(steps, zone)[0], 0.0, dead_zone)
+    pieces, sampled = batch.pieces[1:], _sampled_pieces(batch)
+    largest, found = 0.0, dict[int, Tally]()
+    for start in pieces[::STRETCHES]:
+        some = tally_whole(*batch.operands(start, count=STRETCHES * PIECE), bins, PIECE, with_squares=gains)
+        if some is None:
+            return _Tallies()
+        largest = max(largest, *(each.largest for each in some))
+        every = zip(range(start, batch.bits.size, PIECE), some, strict=False)
+        found |= {piece: each for piece, each in every if piece in sampled}
+    return _Tallies(pieces, largest, found)
+
+
+def _sampled_pieces(batch: Residual) -> range:
+    """Return the pieces by which means are estimated."""
+    return batch.pieces[:: max(len(batch.pieces) // _MIN_PIECES_FOR_MEANS, 1)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,7 +268,7 @@ class Grid:
 
     @cached_property
     def _reciprocals(self) -> Array:
-        return (1 / self.steps).astype(np.promote_types(self.zone.low.dtype, np.float32))
+        return _per_unit(self.steps, self.zone)
 
     @cached_property
     def _ends(self) -> Array:
@@ -231,27 +289,38 @@ class Grid:
         if self.zone.beyond is not None or work.itemsize < 4 or self.bins.size > 1 or not has_loops():
             return None
         zone, end = (self.zone.low[0], self.zone.high[0]), float(self._ends[0])
-        parts = Parts(np.zeros(0, np.uint64), 0, *zone, self._reciprocals[0], end, self.dead_zone)
+        parts = Parts(_NO_WINDOW, 0, *zone, self._reciprocals[0], end, self.dead_zone)
         return partial(settle_whole, parts=parts)
 
 
+def _per_unit(steps: Array, zone: Zone) -> Array:
+    """Return the steps for each unit, of the type in which bins are computed."""
+    return (1 / steps).astype(np.promote_types(zone.low.dtype, np.float32))
+
+
 def _with_representatives(
-    grid: Grid, batch: Residual, wanted: Array, leads: bool, gains: bool
+    grid: Grid, batch: Residual, wanted: Array, tallies: Mapping[int, Tally], leads: bool, gains: bool
 ) -> Grid | None:
     """Return a grid with representatives; ``None`` if exact storage of all arrays is smaller.
 
     The means of a large array are estimated on evenly spread pieces. Outermost bins are left out if
     storing their few elements exactly takes less. `wanted` is the number of bins on either side
-    that would reach the largest difference of each array.
+    that would reach the largest difference of each array. `tallies` are those of some pieces.
     """
     firsts = np.cumsum(grid.counts) - grid.counts + np.arange(batch.arrays)  # index of each array's symbol 0
     total = int(grid.counts.sum()) + batch.arrays
     sums, counts, past = np.zeros(total), np.zeros(total), np.zeros(batch.arrays)
     inside = np.zeros(batch.arrays)  # sums of squares
     unit = 2.0**-64 if float(grid.steps.max()) > 2.0**900 else 1.0  # so that sums do not overflow
-    starts = batch.pieces
-    stride = max(len(starts) // _MIN_PIECES_FOR_MEANS, 1)
-    for start in starts[::stride]:
+    starts = _sampled_pieces(batch)
+    stride = starts.step // PIECE
+    for start in starts:
+        known = tallies.get(start)
+        if known is not None and unit == 1 and not known.counts[total:].any():
+            counts[: known.counts.size] += known.counts[:total]
+            sums[: known.sums.size] += known.sums[:total]
+            inside += known.squares  # 0 if no gain is wanted
+            continue
         d, owner = batch.finite_outside(start, grid.zone)
         symbols, outside = grid.symbols(d, owner)
         if outside is not None:

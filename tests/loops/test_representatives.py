@@ -17,8 +17,8 @@ def test_settled(case: Case, bound: float, relative: bool, in_place: bool) -> No
     relative |= ordered  # steps need a reference
     outcomes = []
     forms = [loops.settle_numpy, None]
-    if case.is_native and not ordered:
-        forms.append(loops._settle_loop)
+    if case.is_native:
+        forms.append(loops._settle_steps_loop if ordered else loops._settle_loop)
     for form in forms:
         symbols, fits, base = case.symbols.copy(), case.fits.copy(), case.reference.copy()
         result = base if in_place and relative else case.original ^ 1

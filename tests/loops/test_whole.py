@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lccodec.constants import ELEMENT_TYPES, ElementType
 from lccodec.element_types import Array
-from lccodec.loops import partitions, representatives, whole
+from lccodec.loops import partitions, representatives, search, whole
 
 from ..support.representatives import CASES, Case
 from ..support.strategies import random_array
@@ -181,3 +181,42 @@ def test_sums(case: Case, relative: bool) -> None:
             form(symbols, case.table, out if relative else out[:0], out, case.kind.code)
         outs.append(out.tolist())
     assert all(out == outs[0] for out in outs)
+
+
+@pytest.mark.parametrize("name", sorted(SHIFTS))
+@pytest.mark.parametrize(("size", "wild"), [(0, None), (700, None), (1700, None), (600, 590), (600, 3)])
+def test_tallies_of_stretches(name: str, size: int, wild: int | None) -> None:
+    rng, kind = np.random.default_rng(size), KINDS[name].work.type
+    values, reference = (rng.standard_normal(size).astype(name) for _ in range(2))
+    if wild is not None:
+        values[wild] = kind(np.nan) if wild > 9 else kind(1e9)
+    number = kind(0.7)
+    parts = whole.Parts(np.zeros(0, np.uint64), 0, -number, number, kind(2), 0.0, 0.6)
+    for before in (reference, reference[:0]):
+        found = []
+        for form in (whole._tally_whole_loop, *([whole._tally_whole] if whole.has_loops() else [])):
+            counts, sums = np.zeros(4 * 256, np.int64), np.zeros(4 * 256)
+            squares, tops = np.zeros(4 * search.SUMS_SIDE_BY_SIDE), np.zeros(4, f"u{number.itemsize}")
+            zone = parts.low, parts.high, parts.reciprocal, parts.edge
+            with np.errstate(invalid="ignore"):
+                fits = form(values, before, *zone, 512, counts, sums, squares, tops)
+            assert fits == (wild is None)
+            found.append((counts, sums, squares, tops) if fits else ())
+        for other in found[1:]:
+            for one, another in zip(found[0], other, strict=True):
+                np.testing.assert_array_equal(one, another)
+        if wild is not None:
+            continue
+        for stretch, first in enumerate(range(0, size, 512)):
+            part = slice(first, first + 512)
+            d = values[part] - before[part] if before.size else values[part]
+            places, outside = search.outside(d, d[:0], -number, number)
+            assert places.size or not d.size
+            symbols, _ = partitions.zigzags(outside, kind(2), np.int64(128), 0.6, False, False)
+            own = slice(256 * stretch + 1, 256 * stretch + 256)
+            expected = search.tally(symbols, outside, 1.0, 256)
+            for one, another in zip(found[0], expected, strict=False):
+                np.testing.assert_array_equal(one[own], another[1:])
+            lanes = found[0][2][search.SUMS_SIDE_BY_SIDE * stretch :][: search.SUMS_SIDE_BY_SIDE]
+            assert np.add.reduce(lanes) == search.squares_inside(d, d[:0], number, 1.0)
+            assert found[0][3].view(name)[stretch] == np.abs(d).max()

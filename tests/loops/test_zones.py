@@ -98,7 +98,7 @@ def test_places_of_a_mask(size: int, share: float) -> None:
 
 @pytest.mark.parametrize("unit", [1.0, 2.0**-64])
 @pytest.mark.parametrize("relative", [False, True])
-@pytest.mark.parametrize("size", [0, 5, zones._LANES, 2 * zones._LANES + 7])
+@pytest.mark.parametrize("size", [0, 5, zones.SUMS_SIDE_BY_SIDE, 2 * zones.SUMS_SIDE_BY_SIDE + 7])
 def test_squares_inside(size: int, relative: bool, unit: float) -> None:
     values, reference = pair("float32", size, size, 0.1, relative)
     forms = zones._squares_numpy, zones._squares_loop, zones._squares_inside

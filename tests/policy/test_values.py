@@ -375,3 +375,20 @@ def test_as_many_as_the_optimizer_has(moves: list[bool | None], trained: str) ->
     mark_trained(arrays)
     assert "".join(a.name for a in arrays[5:] if (a.role, a.why) == ("weight", PARAMETER)) == trained
     assert arrays[4].role == "other"
+
+
+def test_a_column_is_not_taken_for_all_of_a_matrix() -> None:
+    """A sample at equal distances would see the first column alone."""
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=(256, 64)).astype(np.float32)
+    matrix[:, 0] = 0
+    assert equal_to(candidate("a", matrix), candidate("b", matrix.copy())) == {"b": "a"}
+    assert sources(candidate("w", half(matrix)), candidate("master", matrix)) == {"w": "master"}
+    # Nor is an array a copy of a weight that one of its columns follows.
+    before, moved = (rng.normal(size=(4096, 64)).astype(np.float32) * np.float32(k) for k in (1, 0.01))
+    column, now, weight = np.arange(64) == 0, before + np.float32(0.1) * moved, before + moved
+    was, other = (np.where(column, own, own[::-1]) for own in (before, now))
+    arrays = [candidate("w", weight, "weight", before=before)]
+    arrays.append(candidate("list/0", other, "other", UNNAMED, was))
+    mark_followers(arrays)
+    assert arrays[1].role == "other"

@@ -411,7 +411,7 @@ class _MeasuredGroup:
 
 
 class Measurement:
-    """Measures what a checkpoint makes of a state, from a sample that is taken before it is coded.
+    """Measures what a checkpoint makes of a state, from a sample of it.
 
     `losing` are the indices of the arrays that may lose something, and `before` samples of the
     state of the save before, as far as they are known. `is_partial`: whether the save leaves out
@@ -425,42 +425,59 @@ class Measurement:
         losing: AbstractSet[int] = frozenset(),
         before: Samples = NOTHING,
     ) -> None:
-        self._count = len(arrays)
+        self._arrays = arrays
         self._sampling = sampling
+        self._losing = losing
         self._before = before
-        self._groups: list[_MeasuredGroup] = []
-        batches: list[Batch] = []
+        self._evens: dict[int, Array] = {}  # samples of arrays that are not sampled whole
         self._drawn: dict[str, Drawn] = {}
         self._again: dict[str, Array] = {}  # components that were drawn at the save before
         #: Of arrays that are not sampled whole, what `with_extremes` finds.
         self._extremes: dict[int, list[int]] = {}
-        same = before.sampling is sampling
-        self.is_partial = not same and any(c.inherited for c in arrays)
-        for number, every in enumerate(sampling.groups):
+        self._is_same = before.sampling is sampling
+        self.is_partial = not self._is_same and any(c.inherited for c in arrays)
+
+    def take(self, index: int) -> None:
+        """Take all that is needed of an array that is not sampled whole, while the cache has it.
+
+        What was not taken before the figures are asked for is taken then.
+        """
+        if self._sampling.distances[index] > 1 and index not in self._evens:
+            c = self._arrays[index]
+            self._evens[index] = self._taken(index, c, index in self._losing)
+
+    @cached_property
+    def samples(self) -> Samples:
+        """The samples of the state."""
+        batches = [group.batch for group in self._groups]
+        return Samples(batches, self._drawn, None if self.is_partial else self._sampling)
+
+    @cached_property
+    def _groups(self) -> list[_MeasuredGroup]:
+        """The arrays that are measured, with their samples."""
+        groups: list[_MeasuredGroup] = []
+        for number, every in enumerate(self._sampling.groups):
             group = every
             if self.is_partial:
-                group = every.of([p for p, index in enumerate(every.indices) if not arrays[index].inherited])
+                left = [p for p, index in enumerate(every.indices) if not self._arrays[index].inherited]
+                group = every.of(left)
             if not group.indices:
                 continue
-            own, taken = [], []
             for index in group.indices:
-                own.append(arrays[index])
-                taken.append(self._taken(index, arrays[index], index in losing))
-            past = before.batches[number] if same else None
-            names = [c.name for c in own] if past is None else past.names
-            batches.append(Batch(names, group.sizes, np.concatenate(taken)))
-            loses = bool(losing) and not losing.isdisjoint(group.indices)
-            self._groups.append(_MeasuredGroup(group, own, batches[-1], loses, past, own[0].kind))
-        self.samples = Samples(batches, self._drawn, None if self.is_partial else sampling)
+                self.take(index)
+            own = [self._arrays[index] for index in group.indices]
+            taken = [self._evens.get(index, c.bits) for index, c in zip(group.indices, own, strict=True)]
+            past = self._before.batches[number] if self._is_same else None
+            batch = Batch(
+                [c.name for c in own] if past is None else past.names, group.sizes, np.concatenate(taken)
+            )
+            loses = not self._losing.isdisjoint(group.indices)
+            groups.append(_MeasuredGroup(group, own, batch, loses, past, own[0].kind))
+        return groups
 
     def _taken(self, index: int, c: Candidate, loses: bool) -> Array:
-        """Return the sample of an array at equal distances.
-
-        While the array is in the cache, all else is taken of it that is needed.
-        """
+        """Return the sample of an array at equal distances, and keep what else is taken of it."""
         distance = self._sampling.distances[index]
-        if distance == 1:
-            return c.bits
         even, extremes = c.bits[::distance].copy(), list[int]()
         pieces: Iterator[Array] = map(c.bits.__getitem__, slices(c.bits.size, PIECE))
         if loses:
@@ -489,8 +506,8 @@ class Measurement:
         `decoded`: the arrays as a restore returns them, by name. `since`: the step of the save
         before. `inherited`: by name, the figures of arrays that the save leaves out.
         """
-        columns = dict(zip(FIGURES, np.full((len(FIGURES), self._count), np.nan), strict=True))
-        columns["quantiles"] = np.full((self._count, len(QUANTILES)), np.nan)
+        columns = dict(zip(FIGURES, np.full((len(FIGURES), len(self._arrays)), np.nan), strict=True))
+        columns["quantiles"] = np.full((len(self._arrays), len(QUANTILES)), np.nan)
         columns.update(inherited)
         for group in self._groups:
             after = None  # the samples as a restore returns them

@@ -327,8 +327,11 @@ class Saver:
                 held.enter_context(held_together(reference, self._store))
 
         with self._store.writer(checkpoint_name(step)) as writer, ExitStack() as held:
-            for chunks, decoded in self._reference.encode(plan, reference, save.effort):
+            coded = self._reference.encode(plan, reference, save.effort)
+            for frame, (chunks, decoded) in zip(plan.frames, coded, strict=True):
                 entries.append(writer.write_frame(chunks))
+                for index in frame.arrays:
+                    measurement.take(index)
                 arrays.update(decoded)
                 done += len(decoded)
                 tell(done, total)
