@@ -18,7 +18,7 @@ import numpy as np
 
 from ..constants import STREAM_HUFFMAN, STREAM_PACKED, STREAM_RAW, ElementType
 from ..cursor import Cursor
-from ..element_types import Array, unzigzag, zigzag
+from ..element_types import Array, scattered, unzigzag, zigzag
 from ..entropy.runs import Form, Sparse, as_sparse, dense
 from ..entropy.split import References, find_small
 from ..entropy.stream_reader import Reading, finish, reading
@@ -128,11 +128,9 @@ def _changes(bits: Array, before: Array) -> _Changes | None:
     if bits.size < _MIN_COMPONENTS:
         return None
     words, old = (_whole_words(components) for components in (bits, before))
-    sample = words[::_SAMPLE_DISTANCE] != old[::_SAMPLE_DISTANCE]
-    if np.count_nonzero(sample) * 2 > sample.size:
-        return None
     if not is_compiled(differing):  # it stops by itself where too many differ
-        sample = words[::_SAMPLE_DISTANCE] != old[::_SAMPLE_DISTANCE]
+        places = scattered(words.size, words.size // _SAMPLE_DISTANCE)
+        sample = words.take(places) != old.take(places)
         if np.count_nonzero(sample) * 2 > sample.size:
             return None
     many, places, new, old = differing(words, old, words.size // _CHANGED_RATIO)
