@@ -132,6 +132,11 @@ class UniformDeadzone(Quantizer):
         # A value that is coded lies in a bin; the first one begins where the zone ends.
         return Guarantee(max_growth=MAX_GAIN * (self.dead_zone + 1) / self.dead_zone)
 
+    @property
+    def keeps_sums(self) -> bool:  # type: ignore[override]
+        """Whether sums of rows are kept: where steps follow a share of the differences."""
+        return self.share is not None and not self.absolute
+
     def finer(self, max_error: float) -> UniformDeadzone | None:
         """Return the quantizer with another bound; ``None`` if it has none."""
         return None if self.max_error is None else replace(self, max_error=max_error)
