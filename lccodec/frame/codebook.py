@@ -225,7 +225,7 @@ def _apply_packed(run: Packed, codebook: Codebook, reference: Array | None, out:
 
 _MAX_ARRAYS_PER_BATCH: Final = 1024  # of a run; each array needs tables of its own
 _NO_PLACES: Final = np.zeros(0, np.int64)
-_MAX_EVENED_COMPONENTS: Final = 1 << 20  # of a batch: that takes up to twice the time
+_MAX_KEPT_COMPONENTS: Final = 1 << 20  # of a batch whose sums are kept, for a third more time
 _WHOLE_PIECE: Final = 2 * PIECE  # components that one call of a loop quantizes
 _WHOLE_SHARE: Final = 1 / 4  # of symbols that are not 0, from which on passes over all take less time
 
@@ -277,8 +277,9 @@ def fit_batches(content: Content, header: FrameHeader, quantizer: Quantizer) -> 
             elif not quantizer.ordered and not has_negative(residual.bits, kind):
                 unsigned = np.ones(1, bool)
         shapes = header.shapes[array:last]
-        evens = quantizer.keeps_sums and header.relative and max(map(len, shapes)) > 1
-        shapes = shapes if evens and residual.bits.size <= _MAX_EVENED_COMPONENTS else ()
+        keeps = quantizer.keeps_sums and header.relative and not quantizer.ordered
+        if not keeps or max(map(len, shapes)) < 2 or residual.bits.size > _MAX_KEPT_COMPONENTS:
+            shapes = ()
         fitted.append(Fitted(residual, partition, first, array, unsigned, shapes))
         array, first = last, part.stop
     return [] if is_exact else fitted
@@ -386,7 +387,7 @@ class SymbolCoder:
     def _keep_sums(self, batch: Fitted) -> None:
         """Add to the differences of each matrix what its rows would miss."""
         residual, zone = batch.residual, batch.partition.zone
-        d = residual.differences(0, _MAX_EVENED_COMPONENTS)
+        d = residual.differences(0, _MAX_KEPT_COMPONENTS)
         missed = d.copy()
         for start in residual.pieces:
             place, fits, _, chosen, table = self._symbols(batch, start)
