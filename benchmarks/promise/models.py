@@ -13,9 +13,11 @@ from ..networks.models import CHARACTERS
 __all__ = [
     "Adapted",
     "Adversaries",
+    "Attended",
     "Autoencoder",
     "Coupled",
     "Encoder",
+    "Experts",
     "Gated",
     "Graphs",
     "Mixer",
@@ -295,6 +297,49 @@ class Graphs(nn.Module):
         for own, heard in zip(self.own, self.heard, strict=True):
             x = x + functional.silu(own(x) + heard(edges @ x / 3))
         return self.head(x).mean((1, 2))
+
+
+class Attended(nn.Module):
+    """A net over graphs: each node hears its neighbours, weighed by what both are, twice."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        self.enter = nn.Linear(2, width)
+        self.parts = nn.ModuleList(nn.Linear(width, 3 * width) for _ in range(2))
+        self.head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))
+
+    def forward(self, nodes: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+        """Return a number for each graph."""
+        x = functional.relu(self.enter(nodes))
+        for part in self.parts:
+            asks, tells, says = part(x).chunk(3, -1)
+            weights = torch.sigmoid(asks @ tells.transpose(1, 2) / math.sqrt(x.shape[-1]))
+            x = x + functional.relu((weights * edges) @ says / 3)
+        return self.head(x).sum((1, 2)) / 14
+
+
+class Experts(nn.Module):
+    """Characters by their last eight, each told by the two best of four experts (Shazeer, 2017)."""
+
+    LAST = 8
+
+    def __init__(self, width: int = 24) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(CHARACTERS + 1, width)
+        self.gate = nn.Linear(self.LAST * width, 4, bias=False)
+        self.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear(self.LAST * width, 96), nn.SiLU(), nn.Linear(96, CHARACTERS))
+            for _ in range(4)
+        )
+
+    def forward(self, text: torch.Tensor) -> torch.Tensor:
+        """Return the logits of the next character at every position."""
+        shown = functional.pad(text, (self.LAST - 1, 0), value=CHARACTERS).unfold(1, self.LAST, 1)
+        x = self.embed(shown).flatten(-2)
+        best, which = self.gate(x).topk(2, -1)
+        shares = torch.zeros(*x.shape[:-1], 4).scatter(-1, which, best.softmax(-1))
+        told = torch.stack([expert(x) for expert in self.experts], -1)
+        return (told * shares[..., None, :]).sum(-1)
 
 
 class Adapted(nn.Module):

@@ -23,11 +23,12 @@ from ..networks.datasets import data_directory
 from . import table
 from .held_out import HELD_OUT
 from .kinds import KINDS, QUICK, Data, Kind
+from .later import LATER
 from .restored import measure, outcomes
 from .unseen import UNSEEN
 
 POLICIES = ("balanced", "small", "lc-3")
-RUNS = KINDS | HELD_OUT | UNSEEN
+RUNS = KINDS | HELD_OUT | UNSEEN | LATER
 BOUNDS = {"balanced": 0.25, "small": 0.5}  # intervals
 
 

@@ -40,9 +40,9 @@ from ..loops.search import true_places
 from ..loops.whole import write_sums
 from ..parallel import PIECE, slices
 from ..quantizers.base import Exact, Partition, Quantizer, Settles, check_partition, known_symbols, spoiled
-from ..quantizers.residual import Owner, Residual
+from ..quantizers.residual import Owner, Residual, shared
 from .content import Content, array_sum, part_of
-from .header import FrameHeader
+from .header import FrameHeader, Shape
 
 #: If at most one symbol in this many is not 0, changing only their places is faster.
 SPARSE_RATIO: Final = 16
@@ -225,6 +225,7 @@ def _apply_packed(run: Packed, codebook: Codebook, reference: Array | None, out:
 
 _MAX_ARRAYS_PER_BATCH: Final = 1024  # of a run; each array needs tables of its own
 _NO_PLACES: Final = np.zeros(0, np.int64)
+_MAX_KEPT_COMPONENTS: Final = 1 << 20  # of a batch whose sums are kept, for a third more time
 _WHOLE_PIECE: Final = 2 * PIECE  # components that one call of a loop quantizes
 _WHOLE_SHARE: Final = 1 / 4  # of symbols that are not 0, from which on passes over all take less time
 
@@ -238,6 +239,7 @@ class Fitted:
     first: int  # place of its first component in the frame
     array: int  # number of its first array
     unsigned: Array | None  # whether each array has no negative number; None if every array has one
+    shapes: tuple[Shape, ...]  # of arrays whose sums are kept
 
 
 def fit_batches(content: Content, header: FrameHeader, quantizer: Quantizer) -> list[Fitted]:
@@ -274,7 +276,11 @@ def fit_batches(content: Content, header: FrameHeader, quantizer: Quantizer) -> 
                 unsigned = unsigned if unsigned.any() else None
             elif not quantizer.ordered and not has_negative(residual.bits, kind):
                 unsigned = np.ones(1, bool)
-        fitted.append(Fitted(residual, partition, first, array, unsigned))
+        shapes = header.shapes[array:last]
+        keeps = quantizer.keeps_sums and header.relative and not quantizer.ordered
+        if not keeps or max(map(len, shapes)) < 2 or residual.bits.size > _MAX_KEPT_COMPONENTS:
+            shapes = ()
+        fitted.append(Fitted(residual, partition, first, array, unsigned, shapes))
         array, first = last, part.stop
     return [] if is_exact else fitted
 
@@ -310,6 +316,9 @@ class SymbolCoder:
         ends = np.cumsum(counts + 1)
         self._starts = (ends - counts - 1).astype(np.int32)  # of each array's values in the book
         self.codebook = stored_bytes(counts.astype(np.uint16)) + stored_bytes(patterns)
+        for batch in fitted:
+            if batch.shapes:
+                self._keep_sums(batch)
 
     def write_block(self, part: slice) -> tuple[list[Piece], int]:
         """Return the pieces of a block, and its part of the array sum.
@@ -352,6 +361,44 @@ class SymbolCoder:
         found = np.concatenate(escapes), np.concatenate(exact)
         return write_block(symbols.run(), *found, count, self._columns), checksum
 
+    def _symbols(self, batch: Fitted, start: int) -> tuple[Array, Array, Array, Array, Array]:
+        """Return the places of what lies outside the zone in a piece, which of it have symbols, and
+        the symbols; the place of each one's value in a table, and that table.
+        """
+        residual, table = batch.residual, self._book.values
+        place, d = residual.outside(start, batch.partition.zone)
+        fits = np.isfinite(d)
+        if not fits.all():
+            d = np.where(fits, d, d.dtype.type(0))
+        starts = self._starts[batch.array : batch.array + residual.arrays]
+        if residual.arrays == 1:
+            symbol, unfit = known_symbols(batch.partition, d)
+            chosen, table = symbol, table[int(starts[0]) :]
+        else:
+            symbol, unfit = batch.partition.symbols(d, residual.owner(place))
+            if place.size == residual.bits.size:  # to repeat numbers is faster than to look them up
+                chosen = np.repeat(starts, residual.sizes) + symbol
+            else:
+                chosen = starts[residual.owner(place)] + symbol
+        if unfit is not None:
+            fits &= ~unfit
+        return place, fits, symbol, chosen, table
+
+    def _keep_sums(self, batch: Fitted) -> None:
+        """Add to the differences of each matrix what its rows would miss."""
+        residual, zone = batch.residual, batch.partition.zone
+        d = residual.differences(0, _MAX_KEPT_COMPONENTS)
+        missed = d.copy()
+        for start in residual.pieces:
+            place, fits, _, chosen, table = self._symbols(batch, start)
+            place = place + start
+            missed[place] = np.where(fits, d[place] - table.take(chosen, mode="clip"), 0)
+        ends = np.cumsum(residual.sizes)[:-1]
+        arrays = zip(np.split(missed, ends), np.split(d, ends), batch.shapes, zone.high, strict=True)
+        for own, moved, shape, high in arrays:  # what did not move stays in the zone
+            own[:] = np.clip(shared(own, moved, shape), -high / 2, high / 2)
+        residual.add(missed)
+
     def _quantize_piece(
         self, batch: Fitted, start: int, count: int, whole: tuple[Settles, Array] | None
     ) -> tuple[Array | None, Array, Array, Array]:
@@ -382,22 +429,7 @@ class SymbolCoder:
                 code=kind.code,
             )
         else:
-            place, d = residual.outside(start, partition.zone)
-            fits = np.isfinite(d)
-            if not fits.all():
-                d = np.where(fits, d, d.dtype.type(0))
-            starts = self._starts[batch.array : batch.array + residual.arrays]
-            if residual.arrays == 1:
-                symbol, unfit = known_symbols(partition, d)
-                chosen, table = symbol, table[int(starts[0]) :]
-            else:
-                symbol, unfit = partition.symbols(d, residual.owner(place))
-                if place.size == original.size:  # to repeat numbers is faster than to look them up
-                    chosen = np.repeat(starts, residual.sizes) + symbol
-                else:
-                    chosen = starts[residual.owner(place)] + symbol
-            if unfit is not None:
-                fits &= ~unfit
+            place, fits, symbol, chosen, table = self._symbols(batch, start)
             if place.size < original.size:
                 if base is None:
                     result[:] = 0

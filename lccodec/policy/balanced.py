@@ -16,6 +16,10 @@ save before. A young run, or one that is rarely saved, moves by a large part of 
 two saves. A loss is no parabola over such distances, and an error of a part of that movement can
 cost more than the interval gained. So a step is also at most a part of the spread of the weights.
 
+What a layer is given mostly has one sign. So errors of one side in a row add up, for all examples
+alike, and a score that is not trained feels them to the first order. Quantizers by `share` keep the
+sums of rows.
+
 A first moment is a step that the optimizer has yet to take. A run that resumes without it falls
 behind by what it would have coasted: about the square of the correlation of the last movement with
 the update that the moment stands for. That is half an interval where saves are some iterations

@@ -328,6 +328,8 @@ class Quantizer:
         Bound on the error of every value; ``None`` if there is none.
     dead_zone
         Where the dead zone of bins ends, in steps.
+    keeps_sums
+        Whether sums of rows of matrices are kept, unless these are large (`.residual.shared`).
     in_keyframes
         Whether it also codes the keyframes of an array that a pattern of a policy gives it. Others
         leave such an array exact there.
@@ -354,6 +356,7 @@ class Quantizer:
     stands_alone: Callable[[Array, Array, ElementType], bool] | None = None
     field: Callable[[Array, ElementType], FieldPlan | None] | None = None
     dead_zone: float = DEAD_ZONE
+    keeps_sums: bool = False
 
     def bin_width(self, differences: Array) -> float | None:  # noqa: ARG002
         """Return the width of the bins for differences like these; ``None`` if it is fixed."""

@@ -147,6 +147,7 @@ class Residual:
         self._sampled: tuple[int | None, tuple[Array, Owner, list[int], int]] | None = None
         self._found: dict[int, tuple[Zone, Array, Array]] = {}
         self._kept = 0
+        self._added: Array | None = None  # to all differences
 
     def owner(self, places: Array | None = None) -> Owner:
         """Return the owner of the components at some places, or of all components."""
@@ -192,7 +193,7 @@ class Residual:
             places = places.take(chosen)
             self._kept -= held.nbytes + kept.nbytes
         elif self.arrays > 1:
-            differences = self._differences(0, PIECE, copy=False)
+            differences = self.differences(0)
             places = zone.outside_all(differences, self.sizes)
             every = places.size == differences.size
             d = differences if every else differences.take(places, mode="clip")
@@ -222,7 +223,7 @@ class Residual:
         """
         if self.arrays == 1:
             return np.array([squares_inside(*self.operands(start), zone.high[0], unit)])
-        d, owner = self._differences(start, PIECE, copy=False), self.owner()
+        d, owner = self.differences(start), self.owner()
         d = np.where(np.abs(d) < zone.high[owner], d, 0)  # NaN is not inside
         with np.errstate(under="ignore"):
             return array_sums(np.square(d * unit, dtype=np.float64), owner, self.arrays)
@@ -231,6 +232,13 @@ class Residual:
         """Drop the differences that were kept, so that the next zone may be narrower."""
         self._found.clear()
         self._kept = 0
+
+    def add(self, numbers: Array) -> None:
+        """Add numbers to the differences from now on, one to each."""
+        self.forget()
+        self._added = numbers
+        if self._all is not None:
+            self._all = _sum(self._all, numbers)
 
     def release(self, start: int, count: int = PIECE) -> None:
         """Drop the differences of pieces that are not needed any more; none take their room."""
@@ -243,10 +251,10 @@ class Residual:
         `most` is how many of each stretch of a single array are enough.
         """
         if self.arrays > 1:
-            yield self._differences(0, PIECE, copy=False), self.owner()
+            yield self.differences(0), self.owner()
             return
         for part in stretches(self.bits.size, _SAMPLE_STRETCHES, _STRETCH_COMPONENTS):
-            yield self._differences(part.start, most or _STRETCH_COMPONENTS, copy=True), 0
+            yield self.differences(part.start, most or _STRETCH_COMPONENTS, copy=True), 0
 
     def sampled(self, most: int | None = None) -> tuple[Array, Owner, list[int], int]:
         """Return all of `sample` at once: what is finite, its owner, where each stretch ends.
@@ -257,7 +265,7 @@ class Residual:
             return self._sampled[1]
         ends = [self.bits.size]
         if self.arrays > 1:
-            d = self._differences(0, PIECE, copy=False)
+            d = self.differences(0)
         else:
             count = most or _STRETCH_COMPONENTS
             starts = [each.start for each in stretches(ends[0], _SAMPLE_STRETCHES, _STRETCH_COMPONENTS)]
@@ -281,11 +289,13 @@ class Residual:
         """Return two arrays whose differences are those of a piece; see `Zone.search`."""
         part = slice(start, start + count)
         if self.reference is None or self.ordered or self.kind.name == "bfloat16":
-            d = self._differences(start, count, copy)
+            d = self.differences(start, count, copy)
             return d, d[:0]
-        return work(self.bits[part], self.kind), work(self.reference[part], self.kind)
+        values = work(self.bits[part], self.kind)
+        values = values if self._added is None else _sum(values, self._added[part])
+        return values, work(self.reference[part], self.kind)
 
-    def _differences(self, start: int, count: int, copy: bool) -> Array:
+    def differences(self, start: int, count: int = PIECE, copy: bool = False) -> Array:
         """Return the differences of some components; without a reference, the values themselves."""
         if self.arrays > 1:
             if self._all is None:
@@ -297,9 +307,52 @@ class Residual:
             found = difference(bits, None, self.kind, self.ordered)
         else:
             found = difference(self.bits[part], self.reference[part], self.kind, self.ordered)
+        if self._added is not None:
+            found = _sum(found, self._added[part])
         if self.exact is not None:
             found[self.exact[part]] = np.nan  # which no bin has
         return found
+
+
+_MIN_ROW: Final = 16  # elements: in a mean of fewer there is as much as in their errors
+
+
+def _sum(values: Array, numbers: Array) -> Array:
+    with np.errstate(all="ignore"):  # values may be infinite, or no numbers
+        total: Array = values + numbers
+    return total
+
+
+def shared(missed: Array, d: Array, shape: tuple[int, ...]) -> Array:
+    """Return what each element of a matrix has missed, in the mean of its row; zeros for others.
+
+    Most inputs of a layer have one sign, as pixels have, or what an activation returns. So errors
+    of one side in the weights of an output add up, as an error of its bias does, and it is off for
+    all examples alike. If an encoder adds what a row would miss to each of its elements, those near
+    the edge of the zone make up for it, in as many bytes.
+
+    Frameworks differ in whether the first or the last axis has the outputs. It is the one along
+    which sums move more.
+
+    Parameters
+    ----------
+    missed, d
+        Errors and differences of the array's components, of one floating point type.
+    shape
+        Of the array.
+    """
+    rows = missed.reshape(shape[0], -1) if len(shape) > 1 else missed[:, None]
+    columns = missed.reshape(-1, shape[-1] * missed.size // math.prod(shape)) if rows.shape[1] > 1 else rows
+    best, found = 0.0, np.zeros_like(missed)
+    for matrix, axis in ((rows, 1), (columns, 0)):
+        length = matrix.shape[axis]
+        if length >= _MIN_ROW and matrix.size > length:
+            with np.errstate(all="ignore"):
+                moved = length * float(np.square(d.reshape(matrix.shape).mean(axis)).mean())
+            if moved > best:
+                best = moved
+                found = np.broadcast_to(matrix.mean(axis, keepdims=True), matrix.shape).reshape(-1)
+    return found
 
 
 def difference(bits: Array, reference: Array | None, kind: ElementType, ordered: bool) -> Array:

@@ -77,7 +77,8 @@ class UniformDeadzone(Quantizer):
         The share of the differences that lie outside the dead zone, of those that are not 0; below
         1. The step of each array follows from it, by a sample; in a delta it is at most the spread
         of the values. All deltas of a chain then take about as many bytes, and errors settle: at
-        about one movement for a share of 0.3, at three and more for 0.06.
+        about one movement for a share of 0.3, at three and more for 0.06. In a delta, a matrix of
+        up to a million elements keeps the sums of its rows or columns.
     absolute
         Whether to quantize the values themselves, without a reference. This is for arrays that
         forget their past between two checkpoints, such as first moments. A value then decodes as 0,
@@ -129,6 +130,11 @@ class UniformDeadzone(Quantizer):
             return Guarantee(max_error=self.max_error)
         # A value that is coded lies in a bin; the first one begins where the zone ends.
         return Guarantee(max_growth=MAX_GAIN * (self.dead_zone + 1) / self.dead_zone)
+
+    @property
+    def keeps_sums(self) -> bool:  # type: ignore[override]
+        """Whether sums of rows are kept: where steps follow a share of the differences."""
+        return self.share is not None and not self.absolute
 
     def finer(self, max_error: float) -> UniformDeadzone | None:
         """Return the quantizer with another bound; ``None`` if it has none."""

@@ -20,7 +20,9 @@ from lccodec import (
     encode,
 )
 from lccodec.element_types import components
+from lccodec.frame.content import Content
 from lccodec.frame.decode import decode_components
+from lccodec.frame.encode import encode_content
 from lccodec.parallel import PIECE
 from lccodec.policy import balanced
 from lccodec.policy.presets import resolve_policy
@@ -406,6 +408,57 @@ def test_a_chain_does_not_trail(share: float, drift: float, monkeypatch: pytest.
     assert with_means > 1
     assert abs(trails) < 0.35 * with_means
     assert error < 1.5 * error_of_means
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+@pytest.mark.parametrize("outputs", ["first axis", "last axis"])
+def test_rows_of_a_matrix_keep_their_sums(outputs: str, dtype: str) -> None:
+    """Of outputs, which move as a whole, in about as many bytes as an array without rows takes."""
+    rng = np.random.default_rng(0)
+    before = rng.standard_normal((30, 200))
+    after = before + 0.1 * (rng.standard_normal((30, 1)) + rng.standard_normal((30, 200)))
+    axis = 1 if outputs == "first axis" else 0
+    pair = [x if axis else np.ascontiguousarray(x.T) for x in (before, after)]
+    before, after = (x.astype(dtype_of(dtype)) for x in pair)
+    quantizer = UniformDeadzone(share=0.3)
+    frames = encode(after, quantizer, before), encode(after.ravel(), quantizer, before.ravel())
+    assert len(frames[0]) < 1.1 * len(frames[1])
+    with_rows, without = (
+        decode(frame, reference).reshape(after.shape).astype(float) - after.astype(float)
+        for frame, reference in zip(frames, (before, before.ravel()), strict=True)
+    )
+    assert np.square(with_rows.mean(axis)).mean() < 0.2 * np.square(without.mean(axis)).mean()
+    assert np.square(with_rows).mean() < 1.1 * np.square(without).mean()
+
+
+def test_what_did_not_move_stays_beside_rows_that_did() -> None:
+    rng = np.random.default_rng(0)
+    before = rng.standard_normal((30, 200), np.float32)
+    after = before + 0.1 * rng.standard_normal((30, 1), np.float32) * (rng.random((30, 200)) < 0.5)
+    restored = round_trip(after, UniformDeadzone(share=0.3), before)
+    np.testing.assert_array_equal(restored[before == after], before[before == after])
+
+
+def test_a_run_of_matrices_keeps_the_sums_of_their_rows() -> None:
+    rng = np.random.default_rng(0)
+    shapes = [(8, 40), (400,), (20, 3, 10), (1, 300), (5, 5, 20)]
+    sizes = [int(np.prod(shape)) for shape in shapes]
+    states = [rng.standard_normal(sum(sizes), np.float32)]
+    states.append(states[0] + 0.1 * rng.standard_normal(sum(sizes), np.float32))
+    before, x = (state.view(np.uint32) for state in states)
+    ends, quantizer = np.cumsum(sizes)[:-1], UniformDeadzone(share=0.3)
+    kind, _ = components(states[0])
+    out = before.copy()
+    content = Content(x, kind, tuple(shapes), before.copy(), run=True)
+    b"".join(encode_content(content, quantizer, out))
+    errors = np.split(states[1] - out.view(np.float32), ends)
+    alone = [
+        after.reshape(shape) - round_trip(after.reshape(shape), quantizer, was.reshape(shape))
+        for after, was, shape in zip(*(np.split(state, ends) for state in states[::-1]), shapes, strict=True)
+    ]
+    for error, same in zip(errors, alone, strict=True):
+        np.testing.assert_allclose(error, same.ravel(), atol=1e-6)
+    assert np.abs(errors[0].reshape(8, 40).mean(1)).max() < 0.01
 
 
 def test_a_share_of_a_jump_is_coded_in_steps_of_the_values() -> None:
