@@ -462,7 +462,7 @@ class Measurement:
         if distance == 1:
             return c.bits
         even, extremes = c.bits[::distance].copy(), list[int]()
-        pieces: Iterator[Array] = map(c.bits.__getitem__, slices(c.bits.size, PIECE))
+        pieces: Iterator[Array] = (c.bits[part] for part in slices(c.bits.size, PIECE))
         if loses:
             pieces = with_extremes(pieces, c.kind, extremes)
         if index in self._sampling.drawn:
