@@ -792,3 +792,8 @@ def test_json_and_text() -> None:
     assert "joint" not in Balanced(ratio=50).to_json()
     with pytest.raises(ArgumentError, match="joint must be True or False"):
         Balanced(ratio=50, joint=1)
+
+
+def test_representatives_lead_by_a_part_of_their_own_zone() -> None:
+    share = np.array([0.0, 0.2])
+    assert grid.lead(share, 0.3) == pytest.approx(grid.lead(share) / 2)

@@ -335,7 +335,7 @@ def with_sources(link: Link, names: Iterable[str]) -> dict[str, None]:
 
 def member_names(link: Link, number: int) -> list[str]:
     """Return the names of the arrays of a frame, in its order."""
-    return list(map(link.index_names.__getitem__, link.members[number]))
+    return [link.index_names[index] for index in link.members[number]]
 
 
 def check_inherited(link: Link, name: str) -> None:

@@ -479,7 +479,7 @@ class Measurement:
         """Return the sample of an array at equal distances, and keep what else is taken of it."""
         distance = self._sampling.distances[index]
         even, extremes = c.bits[::distance].copy(), list[int]()
-        pieces: Iterator[Array] = map(c.bits.__getitem__, slices(c.bits.size, PIECE))
+        pieces: Iterator[Array] = (c.bits[part] for part in slices(c.bits.size, PIECE))
         if loses:
             pieces = with_extremes(pieces, c.kind, extremes)
         if index in self._sampling.drawn:
