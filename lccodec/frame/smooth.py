@@ -396,9 +396,10 @@ def read_block(cursor: Cursor, shape: Shape, kind: ElementType, reference: Array
     groups += [read_numbers(cursor, size) for size in sizes[joined + 1 :]]
     places, exact = _read_escapes(cursor, kind, out.size) if flags & _ESCAPES else (None, None)
     at = 0
-    for piece in decode_block(shape, Coded(step, origin, refinements, predictors, groups)):
-        part = slice(at, at := at + piece.size)
-        limits.finish(piece, None if reference is None else reference[part], kind, out[part])
+    with np.errstate(all="ignore"):  # numbers of hostile bytes overflow
+        for piece in decode_block(shape, Coded(step, origin, refinements, predictors, groups)):
+            part = slice(at, at := at + piece.size)
+            limits.finish(piece, None if reference is None else reference[part], kind, out[part])
     if places is not None:
         out[places] = exact
 
