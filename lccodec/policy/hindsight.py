@@ -272,8 +272,8 @@ def _own_movement(c: Candidate) -> float:
         return math.nan
     with np.errstate(all="ignore"):
         d = work(c.past.of(c.bits), c.kind).astype(np.float64) - work(c.past.bits, c.kind)
-    d = d[np.isfinite(d)]
-    return math.sqrt(float(np.square(d).mean())) if d.size else math.nan
+        d = d[np.isfinite(d)]
+        return math.sqrt(float(np.square(d).mean())) if d.size else math.nan
 
 
 def _correlation(c: Candidate, before: Array | None) -> float:
