@@ -284,6 +284,21 @@ class _Preparation:
 _preparation: Final = _Preparation()
 
 
+def after_fork() -> None:
+    """Let the NumPy forms run where another thread was compiling: its locks are never released."""
+    if _compiling.acquire(blocking=False):
+        _compiling.release()
+        return
+    _preparation.working = False
+    for each in _kernels:
+        if each.is_waiting():
+            each.use(each.numpy_form)
+
+
+if _IN_USE and hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=after_fork)
+
+
 def main() -> None:
     """Compile the kernels of the modules that are named, unless they are in the cache."""
     if hasattr(os, "nice"):

@@ -16,7 +16,7 @@ is too small by at most a ninth.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final
 
@@ -28,8 +28,9 @@ from ..quantizers.base import AsReference, Guarantee, Lossless, Partition, Quant
 from ..quantizers.residual import Residual
 from .optimizer import path_of
 from .policy import Candidate, Policy
+from .vocabulary import Role
 
-__all__ = ["centered"]
+__all__ = ["centered", "squares_of_means"]
 
 _MEAN: Final = "grad_avg"  # the entry of an optimizer, beside that of the mean of squares
 _SQUARES: Final = "square_avg"
@@ -42,18 +43,10 @@ def centered(policy: Policy, arrays: Sequence[Candidate], alone: bool) -> Policy
     It is the same policy if there are none, or if it loses nothing of them. `alone` says that no
     array has a reference.
     """
-    means: list[Candidate] = []
-    for c in arrays:
-        if c.role == "first_moment" and _MEAN in path_of(c.name):
-            means.append(c)
-    if not means:
-        return policy
-    by_path = {path_of(c.name): c for c in arrays}
+    pairs = squares_of_means({c.name: c.role for c in arrays})
+    by_name = {c.name: c for c in arrays} if pairs else {}
     found: dict[str, Quantizer] = {}
-    for mean in means:
-        square = by_path.get(tuple(_SQUARES if part == _MEAN else part for part in path_of(mean.name)))
-        if square is None or square.role != "second_moment":
-            continue
+    for mean, square in ((by_name[name], by_name[other]) for name, other in pairs.items()):
         coder = _coder(policy, square, alone)
         fits = (square.kind, square.shape) == (mean.kind, mean.shape) and mean.kind.kind == "f"
         both = (mean, square)
@@ -73,6 +66,18 @@ def centered(policy: Policy, arrays: Sequence[Candidate], alone: bool) -> Policy
             spreads = unwork(spread.astype(square.kind.work), square.kind)
             found[square.name] = CenteredSquare(coder, exact, spreads)
     return policy.with_arrays(found) if found else policy
+
+
+def squares_of_means(roles: Mapping[str, Role]) -> dict[str, str]:
+    """Return the name of the mean of squares for that of each mean, of centered optimizers."""
+    means = [name for name, role in roles.items() if role == "first_moment" and _MEAN in path_of(name)]
+    by_path = {path_of(name): name for name in roles} if means else {}
+    found = {}
+    for name in means:
+        square = by_path.get(tuple(_SQUARES if part == _MEAN else part for part in path_of(name)))
+        if square is not None and roles[square] == "second_moment":
+            found[name] = square
+    return found
 
 
 def _coder(policy: Policy, c: Candidate, alone: bool) -> Quantizer:

@@ -161,14 +161,16 @@ def between_quantizers(
 ) -> dict[str, Quantizer | None]:
     """Return the quantizers of arrays between two ends, by name; ``None`` if the reference will do.
 
-    Arrays that are up to the policy are not among them, nor are those that must be exact.
+    Arrays that are up to the policy are not among them, nor are those that must be exact. Both
+    means of a centered optimizer are coded as they were saved: on a line, their difference may be
+    negative.
 
     Parameters
     ----------
     policy
         The one they were saved with: they have lost what it guarantees.
     arrays
-        Against what the ends make of them.
+        Against what the ends make of them. Both means of a centered optimizer are among them.
     movements
         How far each array moved in each interval of the group; NaN where it is not known.
     number
@@ -180,7 +182,10 @@ def between_quantizers(
     found: dict[str, Quantizer | None] = {}
     for c in arrays:
         quantizer = policy.choose(c.name, c.role, c.kind, c.elements)
-        if not quantizer.lossy or isinstance(quantizer, CenteredMean | CenteredSquare):
+        if isinstance(quantizer, CenteredMean | CenteredSquare):
+            found[c.name] = quantizer
+            continue
+        if not quantizer.lossy:
             continue
         guarantee = promised(policy, c)
         if coder := between_quantizer(guarantee):
@@ -270,8 +275,8 @@ def _own_movement(c: Candidate) -> float:
         return math.nan
     with np.errstate(all="ignore"):
         d = work(c.past.of(c.bits), c.kind).astype(np.float64) - work(c.past.bits, c.kind)
-    d = d[np.isfinite(d)]
-    return math.sqrt(float(np.square(d).mean())) if d.size else math.nan
+        d = d[np.isfinite(d)]
+        return math.sqrt(float(np.square(d).mean())) if d.size else math.nan
 
 
 def _correlation(c: Candidate, before: Array | None) -> float:

@@ -1,6 +1,7 @@
 """The two forms of a loop: which one runs, and what happens where one cannot."""
 
 import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -107,3 +108,20 @@ def test_products_are_rounded_before_they_are_added() -> None:
     made.compile()
     made(a, b, -(a * b), out)
     assert not out.any()
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_fork_beside_a_compiler_does_not_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch, elsewhere: bool
+) -> None:
+    lock, kernel = threading.RLock(), loops.Kernel(np.negative, np.negative, ())
+    parts = {"_compiling": lock, "_kernels": [kernel], "_preparation": loops._Preparation()}
+    for name, part in parts.items():
+        monkeypatch.setattr(loops, name, part)
+    if elsewhere:  # in the child, the thread that holds it is gone
+        thread = threading.Thread(target=lock.acquire)
+        thread.start()
+        thread.join()
+    loops.after_fork()
+    assert kernel.is_waiting() != elsewhere
+    assert kernel(3) == -3

@@ -67,6 +67,23 @@ def test_the_newest_state_is_exact_and_groups_stay_positive(tmp_path: Path) -> N
     assert any(chain.info(step).kind == "interpolated" for step in chain.steps)
 
 
+def swinging(step: int) -> dict[str, Any]:
+    """Means that are small at a quarter of the elements: at each step others are not exact."""
+    large = np.arange(SIZE) % 4 != step % 4
+    mean = np.where(large, 1.0, 0.1) * np.random.default_rng(step).uniform(0.8, 1.2, SIZE)
+    square = np.where(large, 1.02, 4) * mean**2
+    arrays = {"square_avg": square.astype(np.float32), "grad_avg": mean.astype(np.float32)}
+    return {**state(step), "rmsprop": {"state": {"0": arrays}}}
+
+
+def test_between_two_ends_both_are_coded_together(tmp_path: Path) -> None:
+    with lccodec.Chain(tmp_path, hindsight=3) as chain:
+        for step in range(4):
+            chain.save(step, swinging(step))
+    assert chain.info(2).kind == "interpolated"
+    assert all((spread(chain.restore(step, exact=False)) > 0).all() for step in range(4))
+
+
 def test_without_its_square_the_mean_is_a_moment_like_others(tmp_path: Path) -> None:
     chain = lccodec.Chain(tmp_path, roles={"*grad_avg": "first_moment", "*square_avg": "other"})
     chain.save(0, state(0))

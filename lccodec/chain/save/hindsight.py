@@ -43,6 +43,7 @@ from ...container.system import storage_errors
 from ...element_types import Array, work
 from ...errors import ArgumentError, LccodecError, reason_of, warn
 from ...parallel import slices
+from ...policy.centered import squares_of_means
 from ...policy.hindsight import between_quantizers, distance, end_quantizers, gains, strays
 from ...policy.policy import Candidate, Policy
 from ...policy.record import EXACT_KEY, Record, read_record
@@ -613,11 +614,14 @@ class HindsightGroup:
         return all(self.store.root(steps[s or 0])[0] == link.reader.root for s, link in needed.items())
 
     def _together(self) -> list[list[str]]:
-        """Return the names of all arrays, those together that are decoded together."""
+        """Return the names of all arrays, those together that are decoded or coded together."""
         link = self.links[-1]
         together, found = decoded_together(self.links), dict[int, list[str]]()
-        for name in self.known:
-            found.setdefault(id(together[link.names[name]]), []).append(name)
+        places = {name: id(together[link.names[name]]) for name in self.known}
+        pairs = squares_of_means({name: own.role for name, own in self.known.items()})
+        places |= {square: places[mean] for mean, square in pairs.items()}
+        for name, place in places.items():
+            found.setdefault(place, []).append(name)
         return list(found.values())
 
     def _decoded(self, names: Sequence[str]) -> Iterator[tuple[StepBetween, Arrays, Arrays, Arrays]]:
