@@ -51,7 +51,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from ..constants import ElementType
-from ..element_types import Array
+from ..element_types import Array, scattered
 from ..errors import ArgumentError, check_bool, positive
 from ..frame.content import MAX_SHARED_COMPONENTS
 from ..quantizers.base import DEAD_ZONE, Quantizer
@@ -62,7 +62,7 @@ from ..quantizers.uniform import KeyframeSteps, UniformDeadzone, weighted
 from .policy import Candidate, Past, Policy
 from .roles import AVERAGE, CENTER, FOLLOWER, KEPT, ROLES, Role, find_moments
 
-_SAMPLE_STRETCHES: Final = 16  # of one array, evenly spread
+_SAMPLE_STRETCHES: Final = 16  # of one array, one in each part of it (`scattered`)
 _STRETCH_COMPONENTS: Final = 256  # of each
 SAMPLE: Final = _SAMPLE_STRETCHES * _STRETCH_COMPONENTS  # about how many components of an array are sampled
 
@@ -70,13 +70,15 @@ SAMPLE: Final = _SAMPLE_STRETCHES * _STRETCH_COMPONENTS  # about how many compon
 def sample(bits: Array, reference: Array | None, kind: ElementType, ordered: bool) -> tuple[Array, float]:
     """Return a sample of an array's finite differences; without a reference, of its values.
 
-    These are about `SAMPLE` numbers, float64, and the share of the sample that was finite.
+    These are `SAMPLE` numbers or up to twice as many, float64, and the share that was finite.
     """
-    if bits.size <= SAMPLE:
+    if bits.size <= 2 * SAMPLE:
         d = difference(bits.copy(), reference, kind, ordered)  # the caller's array may change
     else:
         parts = []
-        for start in range(0, bits.size, bits.size // _SAMPLE_STRETCHES):
+        gaps = scattered(bits.size - SAMPLE, _SAMPLE_STRETCHES).tolist()  # before each stretch, together
+        for number, gap in enumerate(gaps):
+            start = gap + number * _STRETCH_COMPONENTS
             part = slice(start, start + _STRETCH_COMPONENTS)
             base = None if reference is None else reference[part]
             parts.append(difference(bits[part], base, kind, ordered))

@@ -337,6 +337,14 @@ def test_a_sample_is_of_the_array_and_of_bounded_size(size: int, relative: bool)
         assert found[-1] in all_of_it[-size // 10 :]  # and so it is of the whole array
 
 
+@pytest.mark.parametrize("columns", [768, 1024, 2304])
+def test_a_sample_sees_all_columns_of_a_matrix(columns: int) -> None:
+    """As of joined projections, whose columns are of queries, keys and values."""
+    values = np.tile(np.arange(columns, dtype=np.float32) * 3 // columns, (64, 1))
+    found, _ = sample(values.reshape(-1).view(np.uint32), None, FLOAT, False)
+    assert np.bincount(found.astype(int)).min() > found.size / 10
+
+
 def test_what_is_not_finite_is_left_out_and_counted() -> None:
     values = np.array([1, np.nan, np.inf, 2], np.float32)
     found, share = sample(values.view(np.uint32), None, FLOAT, False)
