@@ -403,7 +403,7 @@ def lag(quantizer: UniformDeadzone, drift: float) -> tuple[float, float]:
 def test_a_chain_does_not_trail(share: float, drift: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a random walk with drift, over 40 deltas; with means it trails by several intervals."""
     trails, error = lag(UniformDeadzone(share=share), drift)
-    monkeypatch.setattr(grid, "lead", np.zeros_like)
+    monkeypatch.setattr(grid, "lead", lambda share, _: np.zeros_like(share))
     with_means, error_of_means = lag(UniformDeadzone(share=share), drift)
     assert with_means > 1
     assert abs(trails) < 0.35 * with_means
@@ -705,7 +705,7 @@ def test_a_flat_moment_changes_nothing() -> None:
 
 def test_the_weighted_error_is_lower_at_the_same_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the root of the second moment as its weight, and means as representatives."""
-    monkeypatch.setattr(grid, "lead", np.zeros_like)
+    monkeypatch.setattr(grid, "lead", lambda share, _: np.zeros_like(share))
     after, before, moment = case(size=500_000)
 
     def weigh(quantizer: object) -> tuple[int, float]:
@@ -736,7 +736,7 @@ def test_hard_moments(hard: float) -> None:
 @pytest.mark.slow
 def test_balanced_weighs_with_moments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With means, the same bytes give less weighted error; files restore the closed loop."""
-    monkeypatch.setattr(grid, "lead", np.zeros_like)
+    monkeypatch.setattr(grid, "lead", lambda share, _: np.zeros_like(share))
     monkeypatch.setattr(balanced, "lead", np.zeros_like)
     states = adam_states(6)
     sizes, damages = [], []
