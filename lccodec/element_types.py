@@ -15,6 +15,7 @@ Sources: SPEC 2 and 5.2 (element types), SPEC 7.5 (zigzag codes), SPEC 7.6 (reco
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final
 
@@ -329,7 +330,6 @@ def ordered_steps(octaves: Array, kind: ElementType) -> Array:
     return np.clip(steps, -most, most).astype(f"i{kind.size}").view(kind.bits)
 
 
-@lru_cache(maxsize=16)
 def scattered(size: int, count: int) -> Array:
     """Return places of a sample (int64), rising: one in each of `count` stretches, anywhere in it.
 
@@ -338,10 +338,29 @@ def scattered(size: int, count: int) -> Array:
     """
     if size < 2 * count:
         count = size
-    stretch, distance = np.arange(count), size // max(count, 1)
-    places: Array = stretch * distance + ((stretch * _GOLDEN & 0xFFFF) * distance >> 16)
-    places.flags.writeable = False
-    return places
+    return _anywhere(count, size // max(count, 1))
+
+
+def stretches(size: int, count: int, length: int) -> Iterator[slice]:
+    """Yield slices of `length` elements, one in each of `count` parts; all of a small array.
+
+    They lie anywhere in these parts, as `scattered` says: the columns of a matrix are sampled alike.
+    """
+    if size <= count * length:
+        yield from slices(size, length)
+        return
+    for number, gap in enumerate(_anywhere(count, size // count - length).tolist()):
+        start = number * length + gap
+        yield slice(start, start + length)
+
+
+@lru_cache(maxsize=16)
+def _anywhere(count: int, distance: int) -> Array:
+    """Return a number in each of `count` parts of a range, each of so many numbers."""
+    part = np.arange(count)
+    found: Array = part * distance + ((part * _GOLDEN & 0xFFFF) * distance >> 16)
+    found.flags.writeable = False
+    return found
 
 
 _GOLDEN: Final = 40503  # 2**16 over the golden ratio: its multiples lie evenly

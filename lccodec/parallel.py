@@ -1,4 +1,4 @@
-"""How work is cut and done beside the caller: pieces, stretches of a sample, calls of threads.
+"""How work is cut and done beside the caller: pieces, calls of threads.
 
 Threads help because NumPy releases the interpreter's lock during its calls. They also help because
 Python runs signal handlers in the main thread only, between any two of its lines: what another
@@ -58,13 +58,6 @@ def has_lock() -> bool:
 def slices(size: int, length: int = PIECE) -> Iterator[slice]:
     """Yield the slices that cut an array into pieces; only the last one may be shorter."""
     for start in range(0, size, length):
-        yield slice(start, start + length)
-
-
-def stretches(size: int, count: int, length: int) -> Iterator[slice]:
-    """Yield at most `count` evenly spread slices of `length` elements; all of a small array."""
-    distance = max(-(-size // (count * length)), 1) * length
-    for start in range(0, size, distance):
         yield slice(start, start + length)
 
 

@@ -6,6 +6,7 @@ No byte depends on the host's byte order: a check of syntax trees, and of arrays
 """
 
 import ast
+import itertools
 import re
 import sys
 from collections.abc import Iterator
@@ -30,8 +31,10 @@ from lccodec.element_types import (
     narrow,
     read_numbers,
     rounded_copy,
+    scattered,
     stored_bytes,
     stored_view,
+    stretches,
     subtract,
     widen,
 )
@@ -478,3 +481,33 @@ def test_every_element_type_is_known_in_both_byte_orders() -> None:
     for kind in ELEMENT_TYPES:
         found = components(swapped(np.zeros(2, kind.native)))[0]
         assert found is kind
+
+
+@given(st.integers(0, 50_000), st.integers(1, 70), st.integers(1, 70))
+def test_stretches_are_of_all_parts_of_an_array(size: int, count: int, length: int) -> None:
+    parts = list(stretches(size, count, length))
+    assert all(part.start < size and part.stop - part.start == length for part in parts)
+    assert all(left.stop <= right.start for left, right in itertools.pairwise(parts))
+    if size <= count * length:
+        assert sum(min(part.stop, size) - part.start for part in parts) == size  # all of a small one
+    else:
+        assert len(parts) == count
+        assert all(
+            i * (size // count) <= part.start < (i + 1) * (size // count) for i, part in enumerate(parts)
+        )
+
+
+@given(st.integers(0, 5000), st.integers(1, 700))
+def test_a_scattered_sample_has_a_place_in_each_part(size: int, count: int) -> None:
+    places = scattered(size, count)
+    number = count if size >= 2 * count else size
+    assert places.tolist() == sorted(set(places.tolist()))
+    assert [place // max(size // max(number, 1), 1) for place in places.tolist()] == list(range(number))
+
+
+@pytest.mark.parametrize("columns", [48, 1024, 11_008, 1 << 16])
+def test_samples_see_all_columns_of_a_matrix(columns: int) -> None:
+    size, third = columns * 1024, columns / 3
+    sampled = np.concatenate([np.arange(part.start, part.stop) for part in stretches(size, 64, 16)])
+    for places in (scattered(size, 1024), sampled):
+        assert np.bincount((places % columns // third).astype(int), minlength=3).min() > places.size / 4

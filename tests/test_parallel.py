@@ -16,7 +16,6 @@ from lccodec.parallel import (
     member_count,
     ordered,
     slices,
-    stretches,
     thread_count,
     uninterrupted,
 )
@@ -31,19 +30,6 @@ def test_slices_cut_an_array_into_pieces(size: int, length: int) -> None:
     parts = [array[part] for part in slices(size, length)]
     assert [part.size for part in parts[:-1]] == [length] * len(parts[:-1])
     np.testing.assert_array_equal(np.concatenate([array[:0], *parts]), array)
-
-
-@given(st.integers(0, 50_000), st.integers(1, 70), st.integers(1, 70))
-def test_a_sample_is_of_all_parts_of_an_array(size: int, count: int, length: int) -> None:
-    parts = list(stretches(size, count, length))
-    starts = [part.start for part in parts]
-    assert len(parts) <= count
-    assert len(set(np.diff(starts))) <= 1  # evenly spread
-    assert all(part.start < size and part.stop - part.start == length for part in parts)
-    if size <= count * length:
-        assert sum(min(part.stop, size) - part.start for part in parts) == size  # all of a small one
-    elif count > 1:
-        assert size - starts[-1] <= starts[1]  # the end is no further away than the next one would be
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7])

@@ -51,7 +51,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from ..constants import ElementType
-from ..element_types import Array, scattered
+from ..element_types import Array, stretches
 from ..errors import ArgumentError, check_bool, positive
 from ..frame.content import MAX_SHARED_COMPONENTS
 from ..quantizers.base import DEAD_ZONE, Quantizer
@@ -62,7 +62,7 @@ from ..quantizers.uniform import KeyframeSteps, UniformDeadzone, weighted
 from .policy import Candidate, Past, Policy
 from .roles import AVERAGE, CENTER, FOLLOWER, KEPT, ROLES, Role, find_moments
 
-_SAMPLE_STRETCHES: Final = 16  # of one array, one in each part of it (`scattered`)
+_SAMPLE_STRETCHES: Final = 16  # of one array, one in each part of it
 _STRETCH_COMPONENTS: Final = 256  # of each
 SAMPLE: Final = _SAMPLE_STRETCHES * _STRETCH_COMPONENTS  # about how many components of an array are sampled
 
@@ -76,10 +76,7 @@ def sample(bits: Array, reference: Array | None, kind: ElementType, ordered: boo
         d = difference(bits.copy(), reference, kind, ordered)  # the caller's array may change
     else:
         parts = []
-        gaps = scattered(bits.size - SAMPLE, _SAMPLE_STRETCHES).tolist()  # before each stretch, together
-        for number, gap in enumerate(gaps):
-            start = gap + number * _STRETCH_COMPONENTS
-            part = slice(start, start + _STRETCH_COMPONENTS)
+        for part in stretches(bits.size, _SAMPLE_STRETCHES, _STRETCH_COMPONENTS):
             base = None if reference is None else reference[part]
             parts.append(difference(bits[part], base, kind, ordered))
         d = np.concatenate(parts)

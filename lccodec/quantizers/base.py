@@ -34,10 +34,9 @@ from typing import ClassVar, Final, Protocol, TypeAlias
 import numpy as np
 
 from ..constants import ElementType
-from ..element_types import Array, has_negative, negative, octaves, stored_view, work, zero, zigzag
+from ..element_types import Array, has_negative, negative, octaves, stored_view, stretches, work, zero, zigzag
 from ..entropy.lanes import entropy_bits
 from ..errors import ArgumentError
-from ..parallel import stretches
 from .field import Extent, FieldPlan, find_extent
 from .residual import Owner, Residual, Zone
 

@@ -24,9 +24,9 @@ from typing import Any, Final, Self, TypeAlias
 import numpy as np
 
 from ..constants import ElementType
-from ..element_types import Array, subtract, work
+from ..element_types import Array, stretches, subtract, work
 from ..loops.search import Marked, found, octaves, outside, squares_inside, true_places
-from ..parallel import PIECE, stretches
+from ..parallel import PIECE
 
 _MAX_KEPT_BYTES: Final = 1 << 25  # of differences, and of their places
 _SAMPLE_STRETCHES: Final = 64  # of a large array, evenly spread

@@ -12,9 +12,8 @@ from typing import ClassVar, Final, Literal, get_args
 import numpy as np
 
 from ..constants import ElementType
-from ..element_types import Array
+from ..element_types import Array, stretches
 from ..errors import ArgumentError, check_bool, check_choice, number, positive
-from ..parallel import stretches
 from .base import Guarantee, Lossless, Partition, Quantizer
 from .field import (
     Extent,

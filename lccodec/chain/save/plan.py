@@ -37,13 +37,12 @@ import numpy as np
 
 from ...constants import ElementType
 from ...container.tree import Adapter, Flat, from_framework, scalar_at
-from ...element_types import Array, components, has_negative, work, zero
+from ...element_types import Array, components, has_negative, stretches, work, zero
 from ...errors import ArgumentError
 from ...frame.content import MAX_SHARED_COMPONENTS, Content
 from ...frame.decode import decode_components
 from ...frame.encode import Effort, encode_content
 from ...frame.header import Shape, check_shape
-from ...parallel import stretches
 from ...policy.advice import advised_roles, known_to_harm
 from ...policy.centered import CenteredMean, centered
 from ...policy.declared import DECLARED, obeying, parse, roles_of
