@@ -344,7 +344,7 @@ def scattered(size: int, count: int) -> Array:
 def stretches(size: int, count: int, length: int) -> Iterator[slice]:
     """Yield slices of `length` elements, one in each of `count` parts; all of a small array.
 
-    They lie anywhere in these parts, as `scattered` says: the columns of a matrix are sampled alike.
+    They lie anywhere in these parts (`scattered`): the columns of a matrix are sampled alike.
     """
     if size <= count * length:
         yield from slices(size, length)
