@@ -480,3 +480,25 @@ def test_copies_are_verified_with_their_sources(tmp_path: Path) -> None:
     found = problems(decode=True)
     assert [len(broken) for broken in found.values()] == [0, 2, 2]
     assert problems(frozenset()) == problems(frozenset({"half", "w"})) == found
+
+
+def test_what_is_unchanged_is_verified_as_its_parent_was(tmp_path: Path) -> None:
+    v, w = np.linspace(1, 2, 300), np.linspace(1, 2, 300, dtype=np.float32)  # two types: two frames
+    with Chain(tmp_path, "lossless") as chain:
+        for step, moved in enumerate([v, v, v + 1e-9]):
+            chain.save(step, {"v": moved, "w": w + np.float32(1e-6 * step)})
+    store = DirectoryStore(tmp_path)
+    for visit in survey(store, store.checkpoints(), decode=frozenset({"w"})):
+        assert [shape for _, shape in visit.verified().values()] == [(300,)]
+
+    def problems(decode: bool | frozenset[str]) -> dict[int, list[str]]:
+        found = survey(store, store.checkpoints(), decode=decode)
+        return {visit.step: list(map(str, visit.broken())) for visit in found}
+
+    path = tmp_path / "000000000000.lcc.h5"
+    data = bytearray(path.read_bytes())
+    data[PAYLOAD_OFFSET + 40] ^= 1  # in the frame of v
+    path.write_bytes(data)
+    found = problems(decode=True)
+    assert [len(broken) for broken in found.values()] == [1, 1, 1]
+    assert problems(frozenset()) == problems(frozenset({"w"})) == found
