@@ -29,7 +29,7 @@ from safetensors.torch import load_file as load_weights
 from safetensors.torch import save_file as save_weights
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
-from lccodec import Chain, LccodecWarning
+from lccodec import Chain, LccodecWarning, report
 from lccodec.adapters import accelerate as accelerate_adapter
 from lccodec.adapters import seals
 from lccodec.adapters.accelerate import register
@@ -40,7 +40,6 @@ from lccodec.adapters.lightning import LCCheckpointIO
 from lccodec.adapters.orbax import LCCheckpointHandler, LCRestore, LCSave
 from lccodec.adapters.transformers import LCCallback, unpacked
 from lccodec.adapters.weights import publish
-from lccodec.report import page
 
 from ..support.crashes import Replay, put, tried
 from ..support.models import bytes_of, read_file, write_model
@@ -222,7 +221,7 @@ def before_seal(root: Path) -> None:
 
 
 def with_page(root: Path, k: int) -> None:
-    page.write_page({"k": k}, root / "report.html")
+    report.write_page({"k": k}, root / "report.html")
 
 
 def read_page(root: Path) -> dict[str, bytes]:
@@ -256,8 +255,8 @@ OF_OTHERS = {"orbax"}
 def test_no_crash_leaves_a_part_of_a_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(page, "drawing_library", lambda: "")
-    monkeypatch.setattr(page, "page", lambda document, _: str(document["k"]))
+    monkeypatch.setattr(report, "drawing_library", lambda: "")
+    monkeypatch.setattr(report, "page", lambda document, _: str(document["k"]))
     export, root = EXPORTS[name], tmp_path / "root"
     root.mkdir()
     export.before(root)
