@@ -58,7 +58,7 @@ def install(mutant: Mutant, package: Path, *users: str) -> None:
     Otherwise the modules of the package, and those that use it, are to be imported anew.
     """
     path = package / mutant.path
-    name = ".".join([package.name, *Path(mutant.path).with_suffix("").parts])
+    name = ".".join([package.name, *Path(mutant.path).with_suffix("").parts]).removesuffix(".__init__")
     source = mutant.mutated(path.read_bytes())
     if mutant.function:
         _exchange(sys.modules[name], mutant.function, compile(source, str(path), "exec", dont_inherit=True))

@@ -421,6 +421,15 @@ def test_links(tmp_path: Path) -> None:
         assert link_problem(exact, DirectoryStore(tmp_path)) == (True, None)
 
 
+def test_the_link_of_step_0(tmp_path: Path) -> None:
+    saved(tmp_path, *walk(1), policy="lc-3")
+    (tmp_path / "000000000000.lcc.h5").write_bytes(b"damaged")
+    with open_checkpoint(tmp_path / "exact.lcc.h5") as exact:
+        usable, message = link_problem(exact, DirectoryStore(tmp_path))
+    assert usable
+    assert message is not None
+
+
 def changed(directory: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Replace the exact file by that of a changed state, and let the checkpoint name it."""
     other, newest = directory / "other", directory / "000000000002.lcc.h5"

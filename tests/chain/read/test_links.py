@@ -224,6 +224,16 @@ def test_fold_gives_each_link_what_its_parents_made(places: list[tuple[int, int]
         assert fold_last(links, make) == value(links[-1])
 
 
+def test_an_array_that_the_later_parent_lacks_has_the_head_of_the_earlier() -> None:
+    (low,), _ = links_of(drift(1, ((300,), (20,))), Lossless())
+    (high,), _ = links_of(drift(1), Lossless())
+    middle = FakeLink({"w0": None, "w1": None}, [], "middle", low, high)
+    links: list[Any] = [low, high, middle]
+    heads = array_heads(links)
+    assert [heads[name].interpolated for name in ("w0", "w1")] == [True, False]
+    assert heads["w1"].shape == (20,)
+
+
 def test_the_heads_of_a_run_are_found_together() -> None:
     calls = []
 

@@ -12,7 +12,16 @@ import lccodec
 from lccodec import Chain, ChecksumError, ExponentBuckets, FormatError, Lossless, UniformDeadzone
 from lccodec.chain.read import replay as replay_module
 from lccodec.chain.read.links import array_heads
-from lccodec.chain.read.replay import Decoded, DecodedArray, interpolated, joined, replay, replay_each, split
+from lccodec.chain.read.replay import (
+    Decoded,
+    DecodedArray,
+    interpolated,
+    joined,
+    next_decoded,
+    replay,
+    replay_each,
+    split,
+)
 from lccodec.element_types import components, element_type
 from lccodec.frame.content import MAX_SHARED_COMPONENTS
 
@@ -241,6 +250,18 @@ def test_an_array_that_a_parent_lacks_has_its_error_in_between() -> None:
     }
     assert isinstance(found["both"], DecodedArray)
     assert found.keys() == before.keys()
+
+
+def test_a_walk_interpolates_what_lies_between_two_parents() -> None:
+    states = drift(2)
+    low, high = (links_of([state], Lossless())[0][0] for state in states)
+    middle = FakeLink({"w0": None}, [], "middle", low, high)
+    parents = [next_decoded(link, [], overwrite=False) for link in (low, high)]
+    found = next_decoded(middle, parents, overwrite=False).arrays["w0"]
+    assert isinstance(found, DecodedArray)
+    values, bounds = found.array(), [state["w0"] for state in states]
+    assert np.all((np.minimum(*bounds) <= values) & (values <= np.maximum(*bounds)))
+    assert np.any(values != bounds[0])
 
 
 shapes_of = st.lists(st.lists(st.integers(0, 4), max_size=3).map(tuple), min_size=1, max_size=5)

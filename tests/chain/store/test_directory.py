@@ -78,6 +78,7 @@ def test_a_directory_that_cannot_be_listed_hides_no_other(
         checkpoint_path(tmp_path / f"rank-{rank}", 0).touch()
     (tmp_path / ".rolled-back").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "rank-2")
+    (tmp_path / "notes.txt").touch()
     assert [path.name for path in chains_in(tmp_path)] == ["rank-0", "rank-1", "rank-2"]
     listdir = os.listdir
 

@@ -207,11 +207,13 @@ def test_what_may_have_many_steps(places: dict[str, Place]) -> None:
     assert not is_chain(Path("a" * 300))  # a name that is too long is none
 
 
-def test_a_place_where_nothing_is_yet_may_be_awaited(tmp_path: Path) -> None:
-    with open_store(tmp_path / "run", awaited=True) as store:
+def test_a_place_where_nothing_is_yet_may_be_awaited(tmp_path: Path, places: dict[str, Place]) -> None:
+    with open_store(tmp_path / "later", awaited=True) as store:
         assert (type(store), store.steps()) == (DirectoryStore, {})
     with pytest.raises(StorageError):
-        open_store(tmp_path / "run")
+        open_store(tmp_path / "later")
+    with open_store(places["bundle"], awaited=True) as bundle:
+        assert type(bundle) is BundleStore
 
 
 def test_a_file_is_no_folder(tmp_path: Path, places: dict[str, Place]) -> None:
