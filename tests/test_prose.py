@@ -86,5 +86,5 @@ def test_contributing_names_what_there_is() -> None:
     assert [folder for folder, _ in rows] == [folder for folder in reversed(FOLDERS) if folder]
     for folder, row in rows:
         for file in re.findall(r"`([\w/]+\.py)`", row):
-            places = (ROOT / "lccodec" / folder / file, ROOT / "lccodec" / file)
+            places = (ROOT / "lccodec" / folder / file, ROOT / "lccodec" / file, ROOT / file)
             assert any(place.is_file() for place in places), (folder, file)
