@@ -54,6 +54,13 @@ def test_codes_are_the_positions_in_the_table() -> None:
     assert [kind.code for kind in ELEMENT_TYPES] == list(range(len(ELEMENT_TYPES)))
 
 
+def test_each_type_has_its_significand() -> None:
+    stored = {kind.name: kind.mantissa for kind in ELEMENT_TYPES if kind.is_float}
+    assert stored.pop("bfloat16") == 7
+    assert stored == {name: np.finfo(name).nmant for name in stored}
+    assert len(stored) == 5
+
+
 @pytest.mark.parametrize("name", ALL_DTYPES)
 def test_components_and_back(name: str) -> None:
     array = random_array(name, (3, 4, 5), 1)

@@ -43,6 +43,14 @@ def test_blocks_are_rows(shape: tuple[int, ...], log2: int) -> None:
         assert blocks == [shape or (1,)]
 
 
+def test_an_offset_of_0_makes_no_negative_zero() -> None:
+    for offset, negative in ((0.0, False), (-0.0, True), (None, True)):
+        out = np.ones(1, np.uint32)
+        limits = smooth._Limits(offset=offset)
+        limits.finish(np.array([-0.0]), None, components(np.zeros(1, np.float32))[0], out)
+        assert (out == (0x80000000 if negative else 0)).all()
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_several_blocks(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They may be written in any order, and their sums add up where they do not end at a word."""
