@@ -7,10 +7,10 @@ two. All is read without NumPy, which takes longer to load than most commands ta
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from .errors import DependencyError
+from .parallel import cached_property
 
 if TYPE_CHECKING:
     import numpy as np

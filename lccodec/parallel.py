@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import _thread
 import atexit
+import functools
 import os
 import sys
 import threading
@@ -36,6 +37,28 @@ _MAX_WAITING_CALLS: Final = 4
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+if TYPE_CHECKING or sys.version_info >= (3, 12):
+    cached_property = functools.cached_property
+else:
+
+    class cached_property(functools.cached_property):  # noqa: N801 - as it is called elsewhere
+        """`functools.cached_property` without the lock that all instances share before Python 3.12.
+
+        A signal handler that saves would wait for ever: for another thread, which waits for the
+        lock that the handler's own thread has. Without it, a value may be computed twice.
+        """
+
+        def __get__(self, instance, owner=None):
+            """Return the value, which is in the instance from then on."""
+            if instance is None:
+                return self
+            values = instance.__dict__
+            value = values.get(self.attrname, self)
+            if value is self:
+                value = values[self.attrname] = self.func(instance)
+            return value
 
 
 def thread_count(threads: int) -> int:

@@ -1,6 +1,8 @@
+import re
 import sys
 import threading
 from functools import partial
+from pathlib import Path
 from queue import SimpleQueue
 
 import numpy as np
@@ -8,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lccodec
 from lccodec import ArgumentError
 from lccodec.parallel import (
     Line,
     SideThread,
+    cached_property,
     has_lock,
     member_count,
     ordered,
@@ -233,3 +237,30 @@ line.add(last)
 def test_forks_and_the_end_of_a_program() -> None:
     run = run_program(PROGRAM)
     assert (run.stdout, run.stderr) == ("child end", "")
+
+
+def test_a_value_that_one_thread_computes_is_no_other_threads_wait() -> None:
+    """A signal handler may save while its own thread computes a value: in another thread."""
+
+    class Lazy:
+        other: "Lazy | None" = None
+
+        @cached_property
+        def value(self) -> int:
+            if self.other is not None:
+                thread = threading.Thread(target=lambda other: other.value, args=(self.other,), daemon=True)
+                thread.start()
+                thread.join(10)
+                assert not thread.is_alive()
+            return 1
+
+    lazy = Lazy()
+    lazy.other = Lazy()
+    assert lazy.value == 1
+    assert vars(lazy)["value"] == vars(lazy.other)["value"] == 1
+
+
+def test_no_module_keeps_values_behind_a_lock() -> None:
+    for path in Path(lccodec.__file__).parent.rglob("*.py"):
+        if path.name != "parallel.py":
+            assert not re.search(r"functools.*cached_property", path.read_text()), path

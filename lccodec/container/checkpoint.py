@@ -32,7 +32,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, Self, TypeVar
@@ -60,7 +59,7 @@ from ..errors import (
     UnsupportedError,
 )
 from ..frame.header import TAIL, FrameHeader, parse_header
-from ..parallel import ordered
+from ..parallel import cached_property, ordered
 from .folder import WholeFile
 from .manifest import INHERITED, Manifest, parse_manifest
 from .piece_table import (

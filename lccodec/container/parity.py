@@ -25,7 +25,6 @@ import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from hashlib import sha256
 from typing import Final, NamedTuple
 
@@ -48,6 +47,7 @@ from ..constants import (
     ROOT_SIZE,
 )
 from ..errors import ChecksumError, DataError, FormatError, LimitError, TruncatedError, UnsupportedError
+from ..parallel import cached_property
 from .source import Source
 from .tree import Json, dump_json, parse_base64, parse_json, write_base64
 

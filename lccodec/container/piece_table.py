@@ -17,7 +17,6 @@ import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from hashlib import sha256
 from typing import Final, NamedTuple, Protocol
 
@@ -36,7 +35,7 @@ from ..frame.header import (
     is_cut,
     parse_header,
 )
-from ..parallel import SideThread, batches, ordered
+from ..parallel import SideThread, batches, cached_property, ordered
 from .source import Stretch
 from .system import Bytes
 

@@ -10,12 +10,12 @@ Source: SPEC 7.4 (classed streams), `spec/decisions/0007-classed-streams.md`.
 from __future__ import annotations
 
 import math
-from functools import cached_property
 from typing import Final
 
 import numpy as np
 
 from ..element_types import Array
+from ..parallel import cached_property
 from .lanes import entropy_bits
 from .runs import Sparse, parts
 

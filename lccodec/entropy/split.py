@@ -13,7 +13,6 @@ Source: SPEC 7.4 (split streams), `spec/decisions/0026-split-streams.md`.
 
 from __future__ import annotations
 
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
@@ -21,6 +20,7 @@ import numpy as np
 
 from ..element_types import Array
 from ..loops.search import below, between, bit_places, tally_sizes
+from ..parallel import cached_property
 from .lanes import entropy_bits
 from .runs import Sparse
 

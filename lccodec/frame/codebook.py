@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -38,7 +37,7 @@ from ..errors import FormatError
 from ..loops.representatives import add_sums, reconstruct, serves, settle
 from ..loops.search import true_places
 from ..loops.whole import write_sums
-from ..parallel import PIECE, slices
+from ..parallel import PIECE, cached_property, slices
 from ..quantizers.base import Exact, Partition, Quantizer, Settles, check_partition, known_symbols, spoiled
 from ..quantizers.residual import Owner, Residual, shared
 from .content import Content, array_sum, part_of

@@ -15,7 +15,6 @@ import math
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain, islice
 from typing import Final
 
@@ -45,6 +44,7 @@ from ..constants import (
 )
 from ..cursor import Cursor, Stored
 from ..errors import ArgumentError, FormatError, LimitError, TruncatedError, UnsupportedError
+from ..parallel import cached_property
 
 Shape = tuple[int, ...]
 

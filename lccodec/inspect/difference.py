@@ -17,7 +17,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -28,7 +27,7 @@ from ..chain.read.replay import DecodedArray
 from ..constants import ElementType
 from ..container.tree import array_names, select
 from ..element_types import Array, components, element_type, work
-from ..parallel import WIDE_PIECE, slices
+from ..parallel import WIDE_PIECE, cached_property, slices
 
 _DEFAULT_BINS: Final = 16
 

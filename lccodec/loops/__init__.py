@@ -106,15 +106,22 @@ class Kernel:
         return all(code is not None for code in found)
 
     def compile(self) -> None:
-        """Load the compiled form, or compile it and write it into the cache; it is used then."""
-        with _compiling:
-            if not self.is_waiting():
-                return
-            made = self._dispatcher = self._dispatcher or _dispatcher(self.loop)
-            for each in self.signatures:
-                made.compile(_types(each))
-            made.disable_compile()
-            self.use(made)
+        """Load the compiled form, or compile it and write it into the cache; it is used then.
+
+        Nothing is done while another thread compiles. To wait for it might take for ever: a signal
+        handler that saves may have interrupted it.
+        """
+        if not _compiling.acquire(blocking=False):
+            return
+        try:
+            if self.is_waiting():
+                made = self._dispatcher = self._dispatcher or _dispatcher(self.loop)
+                for each in self.signatures:
+                    made.compile(_types(each))
+                made.disable_compile()
+                self.use(made)
+        finally:
+            _compiling.release()
 
 
 def kernel(numpy_form: Form | None, loop: Form, *signatures: str) -> Form:
@@ -140,7 +147,7 @@ def inlined(function: Form) -> Form:
 
 _kernels: list[Kernel] = []
 _inlined: list[Callable[..., Any]] = []  # that Numba does not know yet
-_compiling: Final = threading.RLock()  # several threads may call a kernel first
+_compiling: Final = threading.Lock()  # held while a kernel is compiled
 
 
 def kernels() -> str:

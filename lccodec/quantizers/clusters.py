@@ -12,13 +12,13 @@ their sums.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
 import numpy as np
 
 from ..element_types import Array
 from ..errors import ArgumentError, integer, number
+from ..parallel import cached_property
 from .base import Quantizer
 from .residual import Owner, Residual, Zone, finite
 

@@ -7,7 +7,7 @@ promotion".
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from typing import Final, Literal
 
 import numpy as np
@@ -16,7 +16,7 @@ from ..element_types import Array
 from ..errors import check_choice, integer
 from ..loops.partitions import bucket_symbols, extremes, has_loops
 from ..loops.whole import Parts, settle_whole, window_of
-from ..parallel import PIECE
+from ..parallel import PIECE, cached_property
 from .base import Quantizer, Settles
 from .residual import Owner, Residual, Zone, finite
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -23,7 +23,7 @@ from ..element_types import Array, unwork, work
 from ..loops.partitions import zigzags
 from ..loops.search import tally
 from ..loops.whole import STRETCHES, Parts, Tally, has_loops, settle_whole, tally_whole
-from ..parallel import PIECE
+from ..parallel import PIECE, cached_property
 from .base import DEAD_ZONE, Settles
 from .residual import Outside, Owner, Residual, Zone, array_sums
 

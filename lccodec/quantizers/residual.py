@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate
 from typing import Any, Final, Self, TypeAlias
 
@@ -26,7 +25,7 @@ import numpy as np
 from ..constants import ElementType
 from ..element_types import Array, stretches, subtract, work
 from ..loops.search import Marked, found, octaves, outside, squares_inside, true_places
-from ..parallel import PIECE
+from ..parallel import PIECE, cached_property
 
 _MAX_KEPT_BYTES: Final = 1 << 25  # of differences, and of their places
 _SAMPLE_STRETCHES: Final = 64  # of a large array, evenly spread

@@ -110,11 +110,21 @@ def test_products_are_rounded_before_they_are_added() -> None:
     assert not out.any()
 
 
+def test_no_thread_waits_for_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal handler may save while its own thread compiles: in another thread."""
+    lock, kernel = threading.Lock(), loops.Kernel(np.negative, np.negative, ())
+    for name, part in {"_compiling": lock, "_WANTED": "numba", "_preparation": loops._Preparation()}.items():
+        monkeypatch.setattr(loops, name, part)
+    with lock:
+        assert kernel(3) == -3
+    assert kernel.is_waiting()
+
+
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_a_fork_beside_a_compiler_does_not_wait_for_it(
     monkeypatch: pytest.MonkeyPatch, elsewhere: bool
 ) -> None:
-    lock, kernel = threading.RLock(), loops.Kernel(np.negative, np.negative, ())
+    lock, kernel = threading.Lock(), loops.Kernel(np.negative, np.negative, ())
     parts = {"_compiling": lock, "_kernels": [kernel], "_preparation": loops._Preparation()}
     for name, part in parts.items():
         monkeypatch.setattr(loops, name, part)

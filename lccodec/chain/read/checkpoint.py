@@ -24,7 +24,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeVar
 
@@ -50,6 +49,7 @@ from ...errors import (
     warn,
 )
 from ...frame.header import Shape
+from ...parallel import cached_property
 from ...policy.record import read_record
 from ..overview import Progress, watched
 from ..store.directory import DirectoryStore, check_exact, is_folder, link_problem, older_problem, open_store

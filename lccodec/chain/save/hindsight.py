@@ -29,7 +29,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import accumulate
 from typing import Final, TypeAlias
 
@@ -42,7 +41,7 @@ from ...container.piece_table import hashed
 from ...container.system import storage_errors
 from ...element_types import Array, work
 from ...errors import ArgumentError, LccodecError, reason_of, warn
-from ...parallel import slices
+from ...parallel import cached_property, slices
 from ...policy.centered import squares_of_means
 from ...policy.hindsight import between_quantizers, distance, end_quantizers, gains, strays
 from ...policy.policy import Candidate, Policy

@@ -42,7 +42,7 @@ from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from operator import attrgetter
 from types import MappingProxyType
@@ -62,7 +62,7 @@ from ...container.manifest import (
     have_lost,
 )
 from ...element_types import Array, narrow, stored_bytes, work
-from ...parallel import slices
+from ...parallel import cached_property, slices
 from ...policy.policy import Candidate, Past
 from ..read.replay import DecodedArray
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...container.tree import Adapter, Room, from_framework
 from ...errors import ArgumentError, ChainError, LccodecError, warn
-from ...parallel import has_lock
+from ...parallel import cached_property, has_lock
 from ...policy.roles import Assignment, Role
 from ..behind import Behind, Change
 from ..overview import Progress, telling_of_save
