@@ -20,7 +20,7 @@ import pytest
 
 #: What frameworks and browsers keep while their process runs; the end of the run removes it.
 _OF_OTHERS: Final = (
-    *("torchinductor_*", "torchelastic_*", "pymp-*", "*wandb-*"),
+    *("torchinductor_*", "torchelastic_*", "pymp-*", "*wandb[-_]*"),
     *("playwright*", "org.chromium.*", ".org.chromium.*"),
 )
 
