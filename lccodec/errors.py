@@ -18,8 +18,11 @@ import errno
 import math
 import operator
 import sys
+import threading
 import warnings
-from collections.abc import Callable, Collection
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from .table import printable
@@ -123,8 +126,34 @@ def reason_of(error: BaseException) -> str:
     return str(error) or "no memory"
 
 
+#: Of each thread the `warnings` that are not given yet, if somebody else gives them.
+_kept: Final = threading.local()
+
+
+@contextmanager
+def keeping_warnings(kept: deque[str] | None) -> Iterator[None]:
+    """Let what this thread warns of be added to `kept`, if any, for the caller that waits for it.
+
+    Who gives a warning may need a lock that the caller has: a signal handler can have interrupted
+    it where it writes to its log.
+    """
+    before, _kept.warnings = getattr(_kept, "warnings", None), kept
+    try:
+        yield
+    finally:
+        _kept.warnings = before
+
+
+def is_waited_for() -> bool:
+    """Return whether a caller waits for this thread, and gives its warnings."""
+    return getattr(_kept, "warnings", None) is not None
+
+
 def warn(message: str) -> None:
     """Warn with an `LccodecWarning` at the line outside this package that made the call."""
+    if is_waited_for():
+        _kept.warnings.append(message)
+        return
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and f"{frame.f_globals.get('__name__')}.".startswith(f"{_PACKAGE}."):
         frame, level = frame.f_back, level + 1

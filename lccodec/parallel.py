@@ -22,7 +22,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
-from .errors import integer
+from .errors import integer, keeping_warnings, warn
 
 if TYPE_CHECKING:  # loaded where threads are started: it takes a tenth of the start of a command
     from concurrent.futures import Future
@@ -34,6 +34,9 @@ WIDE_PIECE: Final = 1 << 16
 
 #: Calls that wait for a `SideThread`. It bounds the memory of their arguments.
 _MAX_WAITING_CALLS: Final = 4
+
+#: How long a call waits that may need a lock of the caller's caller.
+_MAX_SECONDS_ASIDE: Final = 0.25
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -227,13 +230,37 @@ def uninterrupted(call: Callable[[], Result]) -> Result:
     """Return what a call returns; an interrupt of the caller leaves the call to come to its end.
 
     A thread makes the call if this is the main thread, where signal handlers raise errors. So the
-    call must not need a lock that the main thread may hold.
+    call must not need a lock that the main thread may hold. Its warnings are given by the caller.
     """
     answer: SimpleQueue[Outcome[Result]] = SimpleQueue()
+    kept: deque[str] = deque()
+
+    def work() -> None:
+        with keeping_warnings(kept):
+            outcome = _outcome(call)
+        answer.put(outcome)
+
     in_main = threading.get_ident() == threading.main_thread().ident
-    if in_main and start_thread(lambda: answer.put(_outcome(call))):
+    if not (in_main and start_thread(work)):
+        return call()
+    try:
         return _value(answer.get())
-    return call()
+    finally:
+        while kept:
+            warn(kept.popleft())
+
+
+def aside(call: Callable[[], object]) -> None:
+    """Let a thread make a call that may need a lock of others, as of a log or of a progress bar.
+
+    A signal handler may wait for the caller while its own thread has that lock. So the caller waits
+    a quarter of a second at most, and not at all behind a call that is not done. Calls are made in
+    their order, before the program ends; their errors are dropped.
+    """
+    waits = not _aside.waiting
+    _aside.add(lambda: _outcome(call))
+    if waits:
+        _aside.wait(_MAX_SECONDS_ASIDE)
 
 
 class Line:
@@ -305,6 +332,9 @@ class Line:
                 self._busy.release()
             # Whoever added something just before saw that a thread was busy: so look again.
 
+
+#: What `aside` is asked for.
+_aside: Final = Line()
 
 _lines: weakref.WeakSet[Line] = weakref.WeakSet()
 _is_registered = False

@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lccodec
-from lccodec import ArgumentError
+from lccodec import ArgumentError, LccodecWarning
+from lccodec.errors import warn
 from lccodec.parallel import (
     Line,
     SideThread,
+    aside,
     cached_property,
     has_lock,
     member_count,
@@ -264,3 +266,38 @@ def test_no_module_keeps_values_behind_a_lock() -> None:
     for path in Path(lccodec.__file__).parent.rglob("*.py"):
         if path.name != "parallel.py":
             assert not re.search(r"functools.*cached_property", path.read_text()), path
+
+
+def test_what_is_called_aside_is_done_in_order_and_holds_nobody_up() -> None:
+    done: list[int] = []
+    lock = threading.Lock()
+
+    def call(number: int) -> None:
+        with lock:
+            done.append(number)
+        raise ValueError("is dropped")
+
+    aside(lambda: call(0))
+    assert done == [0]
+    with lock:
+        for number in range(1, 20):
+            aside(lambda number=number: call(number))  # type: ignore[misc]
+        assert done == [0]
+    ended: SimpleQueue[None] = SimpleQueue()
+    aside(lambda: ended.put(None))
+    ended.get(timeout=20)
+    assert done == list(range(20))
+
+
+def test_the_caller_gives_the_warnings_of_what_is_not_interrupted() -> None:
+    """Who gives them may need a lock that the caller has."""
+    threads: list[int] = []
+
+    def call() -> None:
+        threads.append(threading.get_ident())
+        warn("from a thread")
+
+    with pytest.warns(LccodecWarning, match="from a thread") as caught:
+        uninterrupted(call)
+    assert threads != [threading.get_ident()]
+    assert [warning.filename for warning in caught] == [__file__]

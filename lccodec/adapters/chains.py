@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import atexit
 import json
+import logging
 import os
 import sys
-import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -56,7 +57,7 @@ from ..chain.read.checkpoint import (
 from ..chain.read.links import LINK_KEY
 from ..chain.save.partial import check_only
 from ..chain.save.plan import KEYFRAME_EVERY
-from ..chain.save.settings import LOG, check_hindsight
+from ..chain.save.settings import check_hindsight, log
 from ..chain.save.single_file import save_file
 from ..chain.store.directory import DirectoryStore, writable_store
 from ..chain.store.lineage import Ancestry
@@ -64,7 +65,15 @@ from ..chain.store.store import checkpoint_name
 from ..constants import MAX_STEP
 from ..container.system import checked_path
 from ..container.tree import Adapter, array_names, from_framework
-from ..errors import ArgumentError, ChainError, DataError, FormatError, StorageError
+from ..errors import (
+    ArgumentError,
+    ChainError,
+    DataError,
+    FormatError,
+    StorageError,
+    keeping_warnings,
+    warn,
+)
 from ..parallel import Line
 from ..policy.policy import Policy
 from ..policy.presets import resolve_policy
@@ -110,8 +119,12 @@ def chain_step(wanted: int | None, latest: int | None) -> int:
         return following
     if following <= wanted <= MAX_STEP:
         return wanted
-    LOG.warning(
-        "the trainer's step %d is step %d of the chain, whose latest is %s", wanted, following, latest
+    log(
+        logging.WARNING,
+        "the trainer's step %d is step %d of the chain, whose latest is %s",
+        wanted,
+        following,
+        latest,
     )
     return following
 
@@ -190,7 +203,7 @@ def open_named(path: Path, root: str, by: str | os.PathLike[str]) -> OpenCheckpo
     return file
 
 
-_LOOK_SECONDS: Final = 0.1  # between looks whether a save is still to get its file
+_LOOK_SECONDS: Final = 0.01  # between looks whether a save is still to get its file
 
 _open: weakref.WeakSet[LinkSaver] = weakref.WeakSet()
 
@@ -331,7 +344,7 @@ class Begun:
 
     def __init__(self, chain: Chain, step: int, future: Future[int | None]) -> None:
         self.chain, self.step, self.future = chain, step, future
-        self.is_over = threading.Event()
+        self.is_over = False  # an event has a lock, which a caller that is interrupted may have
 
     def link(self, path: Path) -> None:
         """Wait for the checkpoint, then write the file. The failure of the save is raised here."""
@@ -344,7 +357,7 @@ class Begun:
                     self.chain.wait(0)
             raise
         finally:
-            self.is_over.set()
+            self.is_over = True
 
 
 class LinkSaver:
@@ -365,6 +378,7 @@ class LinkSaver:
         self._has_all = False  # whether all arrays were saved before
         self._line = Line()  # writes links, and does what waits for them
         self._failed: deque[BaseException] = deque()  # failures of these, until they are raised
+        self._warnings: deque[str] = deque()  # and their warnings, until they are given
         self._skips = False  # whether what comes next is left out, as something before it has failed
         self.process = os.getpid()
         _open.add(self)
@@ -423,8 +437,9 @@ class LinkSaver:
         if self._options.chain is None:
             raise ArgumentError("a save in the background needs a chain")
         self._line.wait()  # until the exact file has the name of the save before, in whatever way
-        while self._begun is not None and (begun := self._begun()) and not begun.is_over.wait(_LOOK_SECONDS):
+        while self._begun is not None and (begun := self._begun()) and not begun.is_over:
             del begun
+            time.sleep(_LOOK_SECONDS)
         chain, number = self._prepared(step)
         only = self._only(state, names)
         self._last = chain.save_async(number, state, metadata, roles=roles, only=only)
@@ -471,7 +486,8 @@ class LinkSaver:
         self._has_all, self._ancestry = False, None
         with suppress(DataError, ChainError, StorageError):  # a save that can be kept is kept
             chain.rollback(before[-1])
-            LOG.warning(
+            log(
+                logging.WARNING,
                 "%s: the trainer went back to step %d: the chain goes on from step %d, and steps %s are set"
                 " aside (Chain.undo_rollback)",
                 *(chain.directory, wanted, before[-1], ", ".join(map(str, sorted(gone)))),
@@ -493,7 +509,8 @@ class LinkSaver:
         """Tell once what it costs to keep paths of older states."""
         if size and not self._is_told:
             self._is_told = True
-            LOG.info(
+            log(
+                logging.INFO,
                 "%s: each path holds a whole and exact checkpoint. The newest shares its bytes with the"
                 " chain; each older one that is kept takes %s bytes. With newest='history' paths are links",
                 *(self._options.chain, f"{size:,}"),
@@ -534,6 +551,8 @@ class LinkSaver:
         """Wait until no save runs. Failures are kept for the next call."""
         self._leave_parent()
         self._line.wait()
+        while self._warnings:
+            warn(self._warnings.popleft())
 
     def wait(self) -> None:
         """Wait until no save runs; raise the failure of one that failed."""
@@ -559,6 +578,7 @@ class LinkSaver:
             self.process, self._chain, self._last, self._has_all = os.getpid(), None, None, False
             self._begun = None
             self._failed.clear()
+            self._warnings.clear()
 
     def _opened(self) -> Chain:
         self._leave_parent()
@@ -580,7 +600,7 @@ class LinkSaver:
         if begun.future.cancelled() or begun.future.exception() is not None:
             raise CancelledError
         if not path.parent.is_dir():  # frameworks delete old checkpoints, folder and all
-            LOG.warning("%s: the folder was deleted before its checkpoint was saved", path)
+            log(logging.WARNING, "%s: the folder was deleted before its checkpoint was saved", path)
             return
         self._tell(write_link(begun.chain, begun.step, path))
         if then is not None:
@@ -593,7 +613,8 @@ class LinkSaver:
             if skips and self._skips:
                 return
             try:
-                action()
+                with keeping_warnings(self._warnings):
+                    action()
                 self._skips = False
             except BaseException as error:  # it is raised by a later call
                 self._skips = True

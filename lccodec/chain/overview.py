@@ -14,7 +14,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -22,6 +22,7 @@ from ..constants import EXACT_NAME
 from ..container.manifest import Figures
 from ..container.system import Place
 from ..errors import ArgumentError, LccodecError, warn
+from ..parallel import aside
 from ..policy.roles import EXACT_BY_DEFAULT, Role
 from ..table import Overview, Table, cut, ends, printable, ranges_text, shape_text, size_text, times_text
 from .store.store import Store, checkpoints_among, pins_among
@@ -367,6 +368,29 @@ def telling_of_save(progress: Progress, warned: Callable[[str], object]) -> Iter
                 warned(f"the save goes on, but not its progress: {type(error).__name__}: {error}")
 
         yield told
+
+
+@contextmanager
+def telling_aside(progress: Progress, warned: Callable[[str], object]) -> Iterator[OnProgress]:
+    """Yield as `telling_of_save`, for a thread that others wait for: it needs no lock of theirs."""
+    if progress is False:
+        yield no_progress
+        return
+    bar = ExitStack()
+    tells: list[OnProgress] = []  # one, from the first call on
+
+    def told(done: int, total: int) -> None:
+        def call() -> None:
+            if not tells:
+                tells.append(bar.enter_context(telling_of_save(progress, warned)))
+            tells[0](done, total)
+
+        aside(call)
+
+    try:
+        yield told
+    finally:
+        aside(bar.close)
 
 
 def watched(items: Iterator[Item], total: int, progress: Progress) -> Generator[Item, None, None]:

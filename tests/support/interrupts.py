@@ -21,6 +21,7 @@ PLACES = (
     "/threading.py",
     "/concurrent/futures/",
     "/contextlib.py",
+    "/logging/__init__.py",
     "/subprocess.py",
 )
 

@@ -26,6 +26,7 @@ Source: SPEC 9 (LCC-CHN-07, LCC-CHN-09, LCC-CHN-10, LCC-EXA).
 
 from __future__ import annotations
 
+import logging
 import math
 import secrets
 import time
@@ -50,7 +51,7 @@ from ..mend.mirror import Mirrors
 from ..mend.protect import ParityBehind, Redundancy, forget, renew
 from ..overview import OnProgress, counted, no_progress
 from ..read.checkpoint import open_exact, open_step
-from ..save.settings import LOG
+from ..save.settings import log
 from ..store.claim import Claim
 from ..store.directory import DirectoryStore, as_directory, in_chain
 from ..store.lineage import Ancestry, Lineage
@@ -157,8 +158,12 @@ def add_link(store: DirectoryStore, step: int, path: Path, metadata: Mapping[str
                 held.add(pin_name(step))
                 held.sync()
                 links.remove([name])
-                LOG.warning(
-                    "%s: step %s is pinned: it cannot be known how long %s lives", store.path, step, path
+                log(
+                    logging.WARNING,
+                    "%s: step %s is pinned: it cannot be known how long %s lives",
+                    store.path,
+                    step,
+                    path,
                 )
 
 

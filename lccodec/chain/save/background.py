@@ -51,7 +51,7 @@ from ...constants import ELEMENT_TYPES, ElementType
 from ...container.system import checked_place
 from ...container.tree import Flat, Json
 from ...element_types import Array, components, element_type, from_components, in_host_order
-from ...errors import ArgumentError, StorageError, WorkerError, warn
+from ...errors import ArgumentError, StorageError, WorkerError, keeping_warnings, warn
 from ...frame.checked import Checked
 from ...parallel import Line, SideThread, has_lock
 from ...policy.policy import Policy
@@ -65,7 +65,7 @@ from ...table import printable
 from ...workers.crew import Bench, Crew, Done, Processes, Request, Threads
 from ...workers.process import Arena, Channel, PrivateArena, Worker, address_of, connect, place_of
 from ..behind import Behind, Change
-from ..overview import OnProgress, Progress, no_progress, telling_of_save
+from ..overview import OnProgress, Progress, no_progress, telling_aside
 from ..read.crew import TASKS as DECODING_TASKS
 from ..read.crew import Restorers
 from ..store.claim import Claim, Use
@@ -74,7 +74,7 @@ from ..store.store import WritableStore, checkpoint_name
 from .encode import TASKS as ENCODING_TASKS
 from .plan import ArrayPlan, Estimate, SavedState
 from .saver import Saver
-from .settings import LOG, Cadence, ReferenceKind, Settings, WhenBusy, WorkerOptions
+from .settings import LOG, Cadence, ReferenceKind, Settings, WhenBusy, WorkerOptions, log
 
 _MIN_BYTES_OF_TWO_THREADS: Final = 1 << 24  # that are copied
 _MAX_SMALL_BYTES: Final = 1 << 12  # of arrays that are copied by one call for all
@@ -489,17 +489,22 @@ class Job:
     Who waits in this process waits here, not at the future: that has a lock, which the thread needs
     when it settles it, and which a caller that is interrupted by a handler would keep. `work` does
     it, and settles it. The state and the memory that it lies in are given up when they are not
-    needed any more. The use of the claim ends with the job.
+    needed any more. The use of the claim ends with the job. What it warns of is added to `kept`.
     """
 
     def __init__(
-        self, work: Callable[[Job], None], snapshot: Snapshot, arena: Arena, use: Use | None = None
+        self,
+        work: Callable[[Job], None],
+        snapshot: Snapshot,
+        arena: Arena,
+        kept: deque[str],
+        use: Use | None = None,
     ) -> None:
         self.snapshot: Snapshot | None = snapshot
         self.arena: Arena | None = arena
         self.step, self.is_save, self.use = snapshot.step, snapshot.question == "save", use
         self.future = _Promise()
-        self._work = work
+        self._work, self._kept = work, kept
         self._is_over = False
         self._outcome: Done = Done()
         self._end: SimpleQueue[None] = SimpleQueue()
@@ -507,7 +512,8 @@ class Job:
     def __call__(self) -> None:
         """Do it; the thread's call."""
         try:
-            self._work(self)
+            with keeping_warnings(self._kept):
+                self._work(self)
         except BaseException as error:  # or somebody would wait for ever
             self.settle(Done(error=error))
 
@@ -608,7 +614,7 @@ class Background:
         if self._is_alone:
             return None
         arena = self._arena()
-        job = Job(self._answer, make(arena), arena)
+        job = Job(self._answer, make(arena), arena, self._warnings)
         self._line.add(job)
         found = job.value()
         self.give_warnings()
@@ -629,7 +635,7 @@ class Background:
     def _note(self, report: Report) -> None:
         """Log what workers have logged, and keep their warnings."""
         for level, text in report.records:
-            LOG.log(level, "%s", text)
+            log(level, "%s", text)
         self._warnings.extend(report.warnings)
 
     def submit(  # what to save, and what to do beside it
@@ -668,7 +674,7 @@ class Background:
         def work(job: Job) -> None:
             self._save(job, progress, raises, failed)
 
-        job = Job(work, snapshot, arena, use)
+        job = Job(work, snapshot, arena, self._warnings, use)
         self._line.add(job)
         self.give_warnings()
         return job
@@ -703,7 +709,7 @@ class Background:
             return
         before = None if self._store.far else self._stored(step)  # nobody waits for what is not needed
         try:
-            with telling_of_save(progress, self._warnings.append) as tell:
+            with telling_aside(progress, self._warnings.append) as tell:
                 report = self._ask(snapshot, tell)
         except BaseException as error:
             report = Report(Done(error=error))
@@ -982,7 +988,7 @@ class Client:
         try:
             self._store.remove_stale()
         except StorageError as error:
-            LOG.warning("%s", error)
+            log(logging.WARNING, "%s", error)
 
 
 def find_obstacle(policy: Policy) -> str | None:

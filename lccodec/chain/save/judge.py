@@ -13,6 +13,7 @@ Source: the measurements in ``spec/decisions/0015-presets-by-promise.md``.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from ...errors import LccodecError, reason_of, warn
 from ...policy.policy import Policy
 from ..read.checkpoint import open_step
 from ..store.store import Store, step_index
-from .settings import LOG, Settings
+from .settings import Settings, log
 
 _COST_OF_LAG: Final = 1.5  # intervals, of a state that lies one interval behind
 _COST_OF_RISE: Final = 1 / 12  # intervals, of a loss that is higher by the fall of one interval
@@ -167,7 +168,8 @@ class Judge:
         width = policy.width * min(max(change, _NARROWER), _WIDER)
         width = round(min(max(width, _NARROWEST), _WIDEST), 3)
         self._settings.judged = width
-        LOG.info(
+        log(
+            logging.INFO,
             "%s: step %s as restored costs %.2g intervals (lag %.2g, rise %.2g of a fall of %.2g); the"
             " steps of weights are those of the policy times %s",
             *(self._store.path, step, cost, behind, rise, fall, width),

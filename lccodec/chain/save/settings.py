@@ -12,11 +12,21 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, Final, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar, get_args
 
-from ...errors import ArgumentError, DataError, StorageError, as_integer, check_choice, integer, number, warn
-from ...parallel import member_count
+from ...errors import (
+    ArgumentError,
+    DataError,
+    StorageError,
+    as_integer,
+    check_choice,
+    integer,
+    is_waited_for,
+    number,
+    warn,
+)
+from ...parallel import aside, member_count
 from ...policy.advice import LARGE_ARRAY_ELEMENTS
 from ...policy.policy import Policy
 from ...policy.presets import POLICIES, resolve_policy
@@ -123,6 +133,14 @@ def _make_printable(record: logging.LogRecord) -> bool:
 LOG.addFilter(_make_printable)
 
 
+def log(level: int, text: str, *args: object) -> None:
+    """Log a line; in a thread that others wait for, without a lock that they may have."""
+    if is_waited_for():
+        aside(partial(LOG.log, level, text, *args))
+    else:
+        LOG.log(level, text, *args)
+
+
 #: Factors of the steps of the first deltas after a run went on from a lossy state. What lies in a
 #: dead zone then has not waited there for long, so the next restore would throw most of it away.
 _RESUMED_WIDTHS: Final = (0.35, 0.5, 0.7)
@@ -217,7 +235,7 @@ class Settings:
         for c in plan.candidates:
             nbytes += c.bits.nbytes
         told = self._store.path, step, kind, size, nbytes / max(size, 1), seconds
-        LOG.info("%s: step %s, %s, %d bytes, %.1fx, %.3f s", *told)
+        log(logging.INFO, "%s: step %s, %s, %d bytes, %.1fx, %.3f s", *told)
 
     @property
     def record(self) -> Record:
@@ -267,7 +285,8 @@ class Settings:
         shown = ", ".join(map(repr, large[:_MAX_NAMES_SHOWN])) + ", ..." * (len(large) > _MAX_NAMES_SHOWN)
         why = f", among them large arrays not known to be weights or safe moments: {shown}" if large else ""
         advice = "".join(f"\n{line}" for line in plan.advice())
-        LOG.warning(
+        log(
+            logging.WARNING,
             "%s: the policy %r is lossy for %d bytes of arrays and exact for %d%s. `lccodec plan` shows the"
             " role of each array; Chain(roles={name or pattern: role}) changes it.%s",
             *(self._store.path, policy.name, lossy, total - lossy, why, advice),

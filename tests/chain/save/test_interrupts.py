@@ -6,6 +6,7 @@ call as the moments; the nightly profile takes all of them.
 """
 
 import gc
+import logging
 import random
 import warnings
 from collections.abc import Callable, Iterator
@@ -181,6 +182,21 @@ def test_a_handler_that_saves(run: Run, name: str) -> None:
         except LccodecError:
             assert "save" in name or name == "wait"
         run.check(may_fail=True)
+
+
+def test_a_handler_that_saves_while_its_thread_logs(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """Each save is logged, too; what was interrupted may have the lock of the log."""
+    caplog.set_level("INFO")
+    log, before = logging.getLogger("user"), len(run.done)
+
+    def emergency() -> None:
+        run.save_async()
+        run.futures[-1][1].result(_SECONDS)
+
+    for number in moments(lambda: log.info("an epoch ends"), 2 * run.many):
+        interrupted(lambda: log.info("an epoch ends"), number, emergency)
+        run.check(may_fail=False)
+    assert {f"run: step {step}, " in caplog.text for step in run.done[before:]} == {True}
 
 
 @pytest.mark.parametrize("run", _WORKER, indirect=True)

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import itertools
 import os
 import re
 import stat
-import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -64,61 +64,68 @@ class _Range:
 
 
 class Memory:
-    """Ranges of objects in memory, by key; what was used last stays longest."""
+    """Ranges of objects in memory, by key; what was used last stays longest.
+
+    Several threads may use it, and a signal handler that has interrupted one of them. So there is
+    no lock, and each change is one call. What one of them misses is only read again.
+    """
 
     def __init__(self, limit: int = _MAX_MEMORY_BYTES) -> None:
         self._limit = limit
         self._kept: OrderedDict[tuple[str, int], _Range] = OrderedDict()
-        self._places: dict[str, list[int]] = {}
-        self._size = 0
-        self._changing = threading.Lock()
+        self._starts: dict[str, dict[int, None]] = {}  # of a key; some may be gone
+        self._size = 0  # about so many bytes; counted anew when there are too many
+
+    def _ranges(self, key: str) -> list[tuple[int, _Range]]:
+        """Return all ranges of an object with their starts."""
+        places = [(start, self._kept.get((key, start))) for start in list(self._starts.get(key, ()))]
+        return [(start, found) for start, found in places if found is not None]
 
     def get(self, key: str, start: int, size: int) -> bytes | None:
         """Return a range, if it is part of one that is kept."""
-        with self._changing:
-            for begin in self._places.get(key, ()):
-                data = self._kept[key, begin].data
-                if begin <= start and start + size <= begin + len(data):
+        for begin, found in self._ranges(key):
+            if begin <= start and start + size <= begin + len(found.data):
+                with suppress(KeyError):  # another thread has dropped it
                     self._kept.move_to_end((key, begin))
-                    return data[start - begin : start - begin + size]
+                return found.data[start - begin : start - begin + size]
         return None
 
     def put(self, key: str, start: int, data: bytes, *, verified: bool = False) -> None:
         """Keep a range. One that was verified takes the place of others in it that were not."""
-        with self._changing:
-            self._drop(key, start)
-            for begin in list(self._places.get(key, ())) if verified else ():
-                found, end = self._kept[key, begin], start + len(data)
-                if start <= begin and begin + len(found.data) <= end and not found.verified:
-                    self._drop(key, begin)
-            self._kept[key, start] = _Range(data, verified)
-            self._places.setdefault(key, []).append(start)
-            self._size += len(data)
-            while self._size > self._limit and len(self._kept) > 1:
-                self._drop(*next(iter(self._kept)))
+        self._drop(key, start)
+        for begin, found in self._ranges(key) if verified else ():
+            end = start + len(data)
+            if start <= begin and begin + len(found.data) <= end and not found.verified:
+                self._drop(key, begin)
+        self._kept[key, start] = _Range(data, verified)
+        self._starts.setdefault(key, {})[start] = None
+        self._size += len(data)
+        if self._size > self._limit:
+            sizes = [(place, len(found.data)) for place, found in list(self._kept.items())]
+            self._size = sum(size for _, size in sizes)
+            for place, _ in sizes[:-1]:
+                if self._size <= _LEFT * self._limit:
+                    break
+                self._drop(*place)
 
     def unverified(self, key: str, start: int, size: int) -> bytes | None:
         """Return a range that was put as it is asked for, and was not verified."""
-        with self._changing:
-            found = self._kept.get((key, start))
-            return None if found is None or found.verified or len(found.data) != size else found.data
+        found = self._kept.get((key, start))
+        return None if found is None or found.verified or len(found.data) != size else found.data
 
     def drop(self, key: str, start: int, size: int) -> list[tuple[int, int]]:
         """Forget all ranges that have a part of one; return start and size of each."""
-        with self._changing:
-            gone = [(begin, len(self._kept[key, begin].data)) for begin in self._places.get(key, ())]
-            gone = [each for each in gone if each[0] < start + size and start < sum(each)]
-            for begin, _ in gone:
-                self._drop(key, begin)
+        ranges = [(begin, len(found.data)) for begin, found in self._ranges(key)]
+        gone = [each for each in ranges if each[0] < start + size and start < sum(each)]
+        for begin, _ in gone:
+            self._drop(key, begin)
         return gone
 
     def _drop(self, key: str, start: int) -> None:
         found = self._kept.pop((key, start), None)
+        self._starts.get(key, {}).pop(start, None)
         if found is not None:
             self._size -= len(found.data)
-            self._places[key].remove(start)
-            if not self._places[key]:
-                del self._places[key]
 
 
 class Disk:
@@ -306,9 +313,9 @@ class Reading:
         self._backend = backend
         self._memory = Memory()
         self._disk = disk
-        self._rounds: dict[int, list[Request]] = {}  # that are to come, in the order of their use
-        self._count = 0
-        self._changing = threading.Lock()
+        # Rounds that are to come, in the order of their use; each is added or taken by one call.
+        self._rounds: dict[int, list[Request]] = {}
+        self._numbers = itertools.count()
 
     def read(self, wanted: Range) -> bytes:
         """Return a range of the data of a file."""
@@ -321,11 +328,10 @@ class Reading:
 
     def _round_of(self, wanted: Range) -> list[Request]:
         """Return the planned round that has a range, which is planned no more."""
-        with self._changing:
-            for number, planned in self._rounds.items():
-                for each in (each for request in planned for each in request):
-                    if each.key == wanted.key and each.start <= wanted.start and wanted.end <= each.end:
-                        return self._rounds.pop(number)
+        for number, planned in list(self._rounds.items()):
+            for each in (each for request in planned for each in request):
+                if each.key == wanted.key and each.start <= wanted.start and wanted.end <= each.end:
+                    return self._rounds.pop(number, [])
         return []
 
     def ahead(self, wanted: Iterable[Range]) -> None:
@@ -341,12 +347,10 @@ class Reading:
                     total = 0
                 rounds[-1].append(left)
                 total += size
-        with self._changing:
-            for later in rounds[1:]:
-                self._count += 1
-                self._rounds[self._count] = later
-            while len(self._rounds) > _MAX_ROUNDS:  # that nobody has read
-                del self._rounds[next(iter(self._rounds))]
+        for later in rounds[1:]:
+            self._rounds[next(self._numbers)] = later
+        for number in list(self._rounds)[:-_MAX_ROUNDS]:  # that nobody has read
+            self._rounds.pop(number, None)
         with suppress(MissingError):  # the read will say so
             self._fetch(first)
 

@@ -6,7 +6,8 @@ What is kept of what was read: bounded, and never wrong.
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from lccodec.chain.store.bucket.store import connect
 from lccodec.container.system import Address
 
 from ....support.buckets import Proxy
+from ....support.interrupts import interrupted
 from ....support.tuning import tune
 from ....support.walks import assert_same, save_all, walk
 
@@ -185,6 +187,26 @@ def test_what_was_verified_takes_the_place_of_what_was_not() -> None:
     assert memory.get("a", 20, 7) == b"the end"
     memory.put("a", 10, b"garbled")
     assert memory.get("a", 8, 12) == b"..original.."
+
+
+def test_what_an_error_has_left_of_a_call_is_no_error_later() -> None:
+    """A signal handler may raise one between any two lines."""
+    calls: dict[str, Callable[[Memory], object]] = {
+        "put": lambda memory: memory.put("a", 5, bytes(20), verified=True),
+        "get": lambda memory: memory.get("a", 0, 5),
+        "drop": lambda memory: memory.drop("a", 0, 50),
+    }
+    for call in calls.values():
+        memory = Memory(40)
+        memory.put("a", 0, bytes(10))
+        for number in range(len(interrupted(partial(call, memory)))):
+            memory = Memory(40)
+            memory.put("b", 0, bytes(10))
+            memory.put("a", 0, bytes(10))
+            interrupted(partial(call, memory), number)
+            for start in range(0, 100, 10):
+                memory.put("a", start, bytes(10))
+                assert memory.get("a", start, 10) == bytes(10)
 
 
 def test_a_range_on_the_disk_is_found_again(tmp_path: Path) -> None:
