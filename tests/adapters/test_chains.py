@@ -7,8 +7,6 @@ import copy
 import ntpath
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -28,6 +26,7 @@ from lccodec.errors import ArgumentError, StorageError, WorkerError
 
 from ..support.far import Far, FarAdapter
 from ..support.processes import children
+from ..support.programs import run_program
 
 
 @pytest.mark.parametrize(
@@ -378,8 +377,7 @@ saver.close()
 @pytest.mark.slow
 def test_a_fork_does_not_wait_for_the_saves_of_its_parent(tmp_path: Path) -> None:
     """In a program of its own: frameworks that other tests import warn of forks."""
-    command = [sys.executable, "-W", "ignore", "-c", FORK, str(tmp_path)]
-    subprocess.run(command, timeout=120, check=True)
+    run_program(FORK, tmp_path, flags=("-W", "ignore"))
     assert step_of(tmp_path / "a") == 0
 
 
@@ -399,8 +397,7 @@ saver.save({"w": np.zeros(1_000_000)}, Path(sys.argv[1], "a"))
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["works", "fails"])
 def test_the_end_of_a_program_waits_and_tells(how: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", AT_EXIT, str(tmp_path), how]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = run_program(AT_EXIT, tmp_path, how)
     assert (tmp_path / "a").exists() == (how == "works")
     assert ("no room for the link" in done.stderr) == (how == "fails")
     assert lccodec.Chain(tmp_path / "chain").steps == [0]

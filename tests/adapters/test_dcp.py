@@ -51,7 +51,8 @@ from lccodec.adapters.dcp import (
 )
 from lccodec.adapters.ranks import prune_together
 from lccodec.chain.read.links import RECORD_KIND as KIND
-from lccodec.chain.save.saver import Saver
+from lccodec.chain.save import reference
+from lccodec.chain.save.encode import encode_plan
 from lccodec.constants import WRITER_NAME
 from lccodec.errors import (
     ArgumentError,
@@ -502,19 +503,18 @@ def test_a_save_that_only_the_exact_file_has(tmp_path):
     weights = [torch.randn(300, 100, generator=torch.Generator().manual_seed(step)) for step in range(3)]
     writer = LCStorageWriter(tmp_path, policy="lc-2", newest="exact")
 
-    def full(saver, *arguments):
-        if saver._store.path.name == "rank-0":
+    def full(plan, *arguments):
+        if [each.name for each in plan.candidates] == ["w"]:
             raise lccodec.StorageError(errno.ENOSPC, "no space", "somewhere")
-        return write(saver, *arguments)
+        return encode_plan(plan, *arguments)
 
     def error(step):
         found = load({"w": torch.zeros(300, 100)}, tmp_path, step=step)
         return float((found["w"] - weights[step]).abs().max())
 
     dcp.save({"w": weights[0]}, storage_writer=writer, no_dist=True)
-    write = Saver._write
     with (
-        mock.patch.object(Saver, "_write", full),
+        mock.patch.object(reference, "encode_plan", full),
         pytest.warns(lccodec.LccodecWarning, match="step 1 is saved, but only in the exact file"),
     ):
         dcp.save({"w": weights[1]}, storage_writer=writer, no_dist=True)

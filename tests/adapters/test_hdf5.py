@@ -1,8 +1,6 @@
 """HDF5 files: what h5py sees, what comes back, attributes and scales too, and what is refused."""
 
 import errno
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from lccodec.errors import ArgumentError, FormatError, LccodecError, StorageErro
 
 from ..support.commands import run
 from ..support.hdf5_contents import contents
+from ..support.programs import run_program
 from ..support.strategies import ALL_DTYPES, bits_of, random_array
 
 WEIGHT = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -169,8 +168,7 @@ for size in (24_000, 200_000):
     except StorageError as error:
         print(error.errno)
 """
-    command = [sys.executable, "-c", program, str(tmp_path / "a.h5")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = run_program(program, tmp_path / "a.h5")
     assert done.stdout == f"{errno.EFBIG}\n" * 2
     assert not list(tmp_path.iterdir())
 

@@ -1,9 +1,8 @@
 """An adapter whose framework is not installed says which extra brings it."""
 
-import subprocess
-import sys
-
 import pytest
+
+from ..support.programs import run_program
 
 #: Module of the adapter, package it needs, extra that brings it.
 NEEDS = [
@@ -33,7 +32,6 @@ except Exception as error:
 
 @pytest.mark.parametrize(("module", "package", "extra"), NEEDS)
 def test_a_missing_framework_is_named_with_its_extra(module, package, extra):
-    command = [sys.executable, "-c", PROGRAM, module, package]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = run_program(PROGRAM, module, package)
     assert done.stdout.startswith("DependencyError ")
     assert f"lccodec[{extra}]" in done.stdout

@@ -3,8 +3,6 @@
 import io
 import os
 import pickle
-import subprocess
-import sys
 import zipfile
 import zlib
 
@@ -16,6 +14,7 @@ import lccodec
 from lccodec.adapters import npz
 from lccodec.errors import ArgumentError, DataError, FormatError, StorageError
 
+from ..support.programs import run_program
 from ..support.strategies import ALL_DTYPES, bits_of, random_array
 from ..support.zips import Part, archive, deflated
 
@@ -300,6 +299,5 @@ except DataError as error:
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     print(type(error).__name__, grown < 1 << 14)
 """
-    command = [sys.executable, "-c", script, str(tmp_path / "a.npz")]
-    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = run_program(script, tmp_path / "a.npz")
     assert found.stdout.split() in (["FormatError", "True"], ["LimitError", "True"])

@@ -184,7 +184,7 @@ def test_no_save_fails_because_of_parity(tmp_path: Path) -> None:
         writer.wait()
     assert check_together(tmp_path) == []
     with (
-        mock.patch.object(ParityOfRanks, "_peers", side_effect=RuntimeError("no connection")),
+        mock.patch.object(module, "Alone", side_effect=RuntimeError("no connection")),
         pytest.warns(LccodecWarning, match="not protected: no connection"),
     ):
         save(writer, 2)

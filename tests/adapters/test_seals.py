@@ -13,7 +13,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import tracemalloc
@@ -59,6 +58,7 @@ from lccodec.adapters.seals import (
 )
 
 from ..support.damage import files_in, flip, put
+from ..support.programs import run_program
 from ..support.tuning import tuned
 
 HEX = "0123456789abcdef" * 4
@@ -763,8 +763,7 @@ def test_a_hostile_seal_is_checked_in_bounded_time_and_memory(tmp_path: Path) ->
         "      resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start[1])"
     )
     for name, count in [("files", 1001), ("tensors", 1)]:
-        command = [sys.executable, "-c", program, str(tmp_path / name)]
-        words = subprocess.run(command, capture_output=True, check=True, text=True).stdout.split()
+        words = run_program(program, tmp_path / name).stdout.split()
         assert int(words[0]) == count
         assert float(words[1]) < MAX_SECONDS
         assert int(words[2]) < 512 << 10

@@ -14,7 +14,6 @@ import fractions
 import json
 import pathlib
 import random
-import subprocess
 import sys
 import types
 import uuid
@@ -40,6 +39,8 @@ from lccodec.adapters.huggingface import pack, unpack
 from lccodec.adapters.lightning import LCCheckpointIO
 from lccodec.adapters.tree import listed, make_up, nested
 from lccodec.errors import ArgumentError, FormatError, LccodecWarning
+
+from ..support.programs import run_program
 
 
 class Color(enum.Enum):
@@ -311,8 +312,7 @@ def test_an_enum_that_another_program_does_not_have(tmp_path):
         "    state = adapter.load_file(sys.argv[1])\n"
         "print(state['m'], state['c'], len(told))"
     )
-    command = [sys.executable, "-c", code, str(tmp_path / "a.lcc.h5")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = run_program(code, tmp_path / "a.lcc.h5")
     assert done.stdout.split() == ["1", "BLUE", "2"]
 
 

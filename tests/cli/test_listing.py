@@ -2,13 +2,12 @@
 
 import re
 import shutil
-import subprocess
-import sys
 
 import lccodec
 from lccodec.container.manifest import parse_manifest
 
 from ..support.commands import run, run_json, step_file
+from ..support.programs import run_program
 from ..support.runs import run_states, save_run
 
 
@@ -121,8 +120,7 @@ def test_ls_loads_little(chain):
         "import sys\nfrom lccodec.__main__ import main\ntry:\n    main()\n"
         "except SystemExit:\n    print(*sys.modules, sep='\\n')"
     )
-    arguments = [sys.executable, "-c", program, "ls", str(chain)]
-    found = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout.splitlines()
+    found = run_program(program, "ls", chain).stdout.splitlines()
     assert "lccodec.cli.listing" in found
     assert not {"numpy", "h5py", "rich", "concurrent.futures"} & set(found)
     others = (

@@ -80,6 +80,7 @@ from ..support.checkpoints import (
 )
 from ..support.crashes import Replay
 from ..support.hdf5_library import ABOUT, library, written
+from ..support.programs import run_program
 from ..support.systems import Faulty, failing_at
 
 
@@ -420,7 +421,7 @@ def test_two_processes_write_the_same_file(tmp_path: Path) -> None:
     )
     paths = [tmp_path / "a.lcc.h5", tmp_path / "b.lcc.h5"]
     for path in paths:
-        subprocess.run([sys.executable, "-c", program, str(path)], check=True)
+        run_program(program, path)
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
@@ -514,8 +515,7 @@ def test_a_full_file_size_limit(tmp_path: Path) -> None:
         "    print(error.errno)\n"
     )
     path = tmp_path / "one.lcc.h5"
-    command = [sys.executable, "-c", program, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = run_program(program, path)
     assert done.stdout == f"{errno.EFBIG}\n"
     assert not listing(tmp_path)
 

@@ -15,6 +15,7 @@ from lccodec.container.scratch import Scratch, TemporaryFolder, clear_abandoned
 from lccodec.container.system import SYSTEM
 from lccodec.errors import StorageError
 
+from ..support.programs import run_program
 from ..support.systems import Faulty
 
 
@@ -184,7 +185,7 @@ with TemporaryFolder() as path:
     assert os.waitpid(child, 0)[1] == 0
     assert path.exists()
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    run_program(code)
     assert list(base.iterdir()) == []
 
 

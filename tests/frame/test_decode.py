@@ -374,7 +374,7 @@ def test_a_lack_of_memory_for_changes_is_a_limit(monkeypatch: pytest.MonkeyPatch
 
     reference = np.zeros(20_000, np.uint8)
     frame = lccodec.encode(reference, lccodec.Lossless(), reference=reference)
-    monkeypatch.setattr(planes, "_joined", none)
+    monkeypatch.setattr(planes, "Codes", none)
     with pytest.raises(LimitError, match="not enough memory") as caught:
         finish(changed(memoryview(frame), reference, 0))
     assert caught.value.rule == "LCC-LIM-02"

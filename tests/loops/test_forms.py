@@ -17,6 +17,7 @@ from lccodec.loops.representatives import _interpolate_loop, interpolate, is_nat
 from lccodec.loops.search import _histogram, _histogram_loop, _tally_loop, _tally_numpy, histogram, tally
 
 from ..support.strategies import REALS, random_array
+from ..support.tuning import tune
 
 
 @given(
@@ -243,7 +244,7 @@ def test_the_weighted_sum_of_rows(size: int) -> None:
 @pytest.mark.parametrize("beyond", [1, 1927, 40_000])
 def test_folded_words_have_the_crc_of_all(beyond: int, monkeypatch: pytest.MonkeyPatch) -> None:
     data = np.random.default_rng(beyond).bytes(8 * (sums._FAR + beyond) + 5)
-    monkeypatch.setattr(sums, "_MIN_FOLDED_BYTES", 0)
+    tune(monkeypatch, crc_min_folded_bytes=0)
     monkeypatch.setattr(sums, "is_compiled", lambda _: True)
     forms = [sums._folded, sums._folded_numpy]
     if beyond == 1:  # in Python it takes long

@@ -14,6 +14,7 @@ from lccodec.quantizers import lattice
 from lccodec.quantizers.lattice import FULL_STEP, Coded, decode_block, encode_block, levels
 
 from ..support.strategies import wave
+from ..support.tuning import tuned
 
 SHAPES = st.lists(st.integers(1, 9), min_size=1, max_size=5).map(tuple) | st.tuples(st.integers(1, 300))
 
@@ -59,8 +60,7 @@ def test_a_sample_is_a_part_of_the_pass(shape: tuple[int, ...], elements: int) -
     for each in levels(shape)[-1] if max(shape) > 1 else []:
         exact = values[each.targets]
         whole = [np.abs(exact.reshape(-1) - by_pass(each, values, kind)) for kind in PREDICTORS]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(lattice, "_SAMPLE", elements)
+        with tuned(prediction_sample=elements):
             found = lattice._residuals(each, exact, values[each.known], 0.375)
         assert found.shape[0] == len(PREDICTORS)
         for one, all_of_it in zip(found, whole, strict=True):

@@ -8,8 +8,6 @@ import hashlib
 import json
 import math
 import re
-import subprocess
-import sys
 import zlib
 from pathlib import Path
 
@@ -24,6 +22,7 @@ from benchmarks.pages.large import large
 from lccodec.report import Planes, drawing_library, pack, page, rounded, write_page
 
 from ..support.documents import fields, hostile, one_run
+from ..support.programs import run_program
 
 MISSING = """
 import sys
@@ -80,8 +79,7 @@ def test_only_its_own_scripts_may_run(library: str) -> None:
 @pytest.mark.slow
 def test_a_missing_library_is_named_with_its_extra(tmp_path: Path) -> None:
     file = tmp_path / "report.html"
-    command = [sys.executable, "-c", MISSING, str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = run_program(MISSING, file)
     assert done.stdout.startswith("DependencyError ")
     assert "lccodec[report]" in done.stdout
     assert list(tmp_path.iterdir()) == []

@@ -15,6 +15,15 @@ from lccodec.parity import Block
 
 SECONDS = 240  # until a rank that waits gives up: then a test fails, and does not hang
 
+#: A program that repairs a chain, or the chains of ranks.
+REPAIR = """
+import sys
+from pathlib import Path
+from lccodec.chain.mend.repair import repair
+from lccodec.chain.store.directory import DirectoryStore
+repair(DirectoryStore(Path(sys.argv[1])))
+"""
+
 
 class Threads:
     """One of the ranks, which talk through a list that they have in common."""

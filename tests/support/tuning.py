@@ -32,6 +32,9 @@ TUNABLES: Final = {
     "hash_part_components": "lccodec.chain.save.hash_reference._PART_COMPONENTS",
     "hindsight_max_waiting": "lccodec.chain.save.hindsight._MAX_WAITING",
     "hindsight_share": "lccodec.chain.save.saver._SETTLING_SHARE",
+    "judge_first_saves": "lccodec.chain.save.judge._FIRST_SAVES",
+    "judge_share_of_time": "lccodec.chain.save.judge._SHARE_OF_TIME",
+    "judge_share_of_time_in_jumps": "lccodec.chain.save.judge._SHARE_OF_TIME_IN_JUMPS",
     "estimate_stretches": "lccodec.chain.save.plan._STRETCHES",
     "estimate_stretch_components": "lccodec.chain.save.plan._STRETCH_COMPONENTS",
     "reference_seconds_to_wait": "lccodec.chain.save.reference._SECONDS_TO_WAIT",
@@ -58,6 +61,7 @@ TUNABLES: Final = {
     "max_jump_bits": "lccodec.entropy.lanes._MAX_JUMP_BITS",
     "step_cost_bits": "lccodec.entropy.lanes._STEP_COST_BITS",
     "blocks_at_a_time": "lccodec.frame.decode._BLOCKS_AT_A_TIME",
+    "crc_min_folded_bytes": "lccodec.loops.sums._MIN_FOLDED_BYTES",
     "codebook_places_at_a_time": "lccodec.loops.representatives._PLACES_AT_A_TIME",
     "block_log2": "lccodec.frame.encode._BLOCK_LOG2",
     "chunk_bytes": "lccodec.frame.encode._CHUNK_BYTES",
@@ -70,6 +74,7 @@ TUNABLES: Final = {
     "difference_max_kept_bytes": "lccodec.inspect.difference._MAX_KEPT_BYTES",
     "pool_samples": "lccodec.policy.balanced._POOL_SAMPLES",
     "residual_max_kept_bytes": "lccodec.quantizers.residual._MAX_KEPT_BYTES",
+    "prediction_sample": "lccodec.quantizers.lattice._SAMPLE",
     "max_step_spreads": "lccodec.quantizers.uniform._MAX_STEP_SPREADS",
 }
 

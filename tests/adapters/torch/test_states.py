@@ -5,8 +5,6 @@ Tensors of other devices go to shared memory in one copy; this process has no ot
 
 import contextlib
 import gc
-import subprocess
-import sys
 import tracemalloc
 import weakref
 from collections import Counter
@@ -27,6 +25,7 @@ from lccodec.chain.save import background
 from lccodec.errors import ArgumentError, FormatError
 from lccodec.workers.process import Arena, place_of
 
+from ...support.programs import run_program
 from ...support.torch_states import DTYPES, assert_same, network, random_tensor, train, trained
 from ...support.walks import save_all
 
@@ -415,8 +414,7 @@ def test_a_run_that_is_resumed_in_a_new_process_is_the_run_that_was_not_interrup
             if step < 6:
                 state = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
                 chain.save(step, {name: thing.state_dict() for name, thing in state.items()})
-    command = [sys.executable, "-c", RESUME, str(tmp_path / "run"), str(tmp_path / "end.lcc.h5")]
-    subprocess.run(command, check=True)
+    run_program(RESUME, tmp_path / "run", tmp_path / "end.lcc.h5")
     end = adapter.load_file(tmp_path / "end.lcc.h5")
     assert_same(end, {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
 

@@ -1,7 +1,5 @@
 """Low-bit weights and optimizer states of torchao come back in the same class, bits and layout."""
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -12,6 +10,7 @@ from lccodec.adapters import torch as adapter
 from lccodec.errors import ArgumentError, LccodecWarning
 
 from ...support.low_bit import OPTIMIZERS, UNLISTED, WEIGHTS, AdamW8bit, AdamWFp8, quantization, values
+from ...support.programs import run_program
 from ...support.torch_states import bits
 from ...support.walks import save_all
 
@@ -184,7 +183,7 @@ print(type(found).__name__, found["codes"].sum().item(), found["scale"].sum().it
 print(found[".wrapper"]["class"], found[".wrapper"]["context"])
 print(said[0].message)
 """
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    ran = run_program(code)
     first, second, third, *_ = ran.stdout.splitlines()
     assert first == f"Apart {state.codes.sum().item()} {state.scale.sum().item()}"
     assert second == "torchao.optim.subclass_8bit.OptimState8bit [True, torch.float32]"

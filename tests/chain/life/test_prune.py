@@ -7,8 +7,6 @@ Thinning out: kept steps rewritten, damaged ones, and whatever crashes meanwhile
 
 import errno
 import math
-import subprocess
-import sys
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,6 +34,7 @@ from ...support.chains import HistoryChain
 from ...support.crashes import broken
 from ...support.damage import flip
 from ...support.directories import entries
+from ...support.programs import run_program
 from ...support.segments import STATES, Parentless, all_restore, run_of
 from ...support.systems import Faulty
 from ...support.walks import assert_same, save_all, walk
@@ -275,7 +274,7 @@ def test_other_files_stay(tmp_path: Path) -> None:
 def test_pins_of_another_process(tmp_path: Path) -> None:
     chain = run_of(tmp_path)
     program = "import sys, lccodec; lccodec.Chain(sys.argv[1]).pin(1)"
-    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+    run_program(program, tmp_path)
     found = chain.prune(Keep(latest=1))
     assert (found.kept[1], found.needed[0]) == ("pinned", 1)
     assert chain.steps == [0, 1, 6, 7, 8]

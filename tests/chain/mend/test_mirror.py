@@ -7,7 +7,6 @@ Mirrors behind the saves: no save waits or fails, all arrives in order, and what
 
 import random
 import shutil
-import subprocess
 import sys
 import threading
 import warnings
@@ -35,6 +34,7 @@ from ...support.damage import files_in, flip, refuse_to_read
 from ...support.drifting import ROLES
 from ...support.drifting import run_of as walk_of
 from ...support.mirrors import Watched, chain_files, mirror_of, wait_for
+from ...support.programs import run_program
 from ...support.segments import STATES, all_restore, run_of
 from ...support.systems import attempts
 from ...support.tuning import tune
@@ -767,7 +767,6 @@ assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 7
 @pytest.mark.skipif(sys.platform == "win32", reason="forks of POSIX")
 def test_a_fork_has_not_the_thread(tmp_path: Path) -> None:
     """It copies what it saves itself, with a thread of its own, once its parent has let go."""
-    places = [str(tmp_path / "run"), str(tmp_path / "m")]
-    subprocess.run([sys.executable, "-W", "ignore", "-c", FORK, *places], timeout=120, check=True)
+    run_program(FORK, tmp_path / "run", tmp_path / "m", flags=("-W", "ignore"))
     assert Chain(tmp_path / "m").steps == [0, 1]
     assert chain_files(tmp_path / "m") == chain_files(tmp_path / "run")

@@ -9,7 +9,6 @@ Parity behind the saves: all of them are protected in the end, and none waits or
 
 import errno
 import shutil
-import subprocess
 import sys
 import threading
 from functools import partial
@@ -52,6 +51,7 @@ from lccodec.container.system import System
 from ...support.crashes import hold
 from ...support.damage import files_in, flip, is_true, protected_names, protected_run, without_parity
 from ...support.mirrors import mirror_of
+from ...support.programs import run_program
 from ...support.segments import STATES, all_restore, run_of
 from ...support.systems import attempts
 from ...support.walks import save_all
@@ -440,8 +440,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 7
 @pytest.mark.skipif(sys.platform == "win32", reason="forks of POSIX")
 def test_a_fork_has_not_the_thread(tmp_path: Path) -> None:
     """It protects what it saves itself, whatever a thread of its parent does at that moment."""
-    command = [sys.executable, "-W", "ignore", "-c", FORK, str(tmp_path)]
-    subprocess.run(command, timeout=120, check=True)
+    run_program(FORK, tmp_path, flags=("-W", "ignore"))
     assert repair(DirectoryStore(tmp_path), dry_run=True).protected == 2
 
 

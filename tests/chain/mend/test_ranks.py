@@ -10,8 +10,6 @@ How ranks talk, where there is only one, and what becomes of its errors.
 import errno
 import random
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from unittest import mock
 
@@ -53,7 +51,8 @@ from lccodec.container.system import System
 
 from ...support.damage import damaged, files_in, flip, lasting, put, without_parity
 from ...support.profiles import examples
-from ...support.ranks import Threads, protect_in_threads, save_of_ranks
+from ...support.programs import run_program
+from ...support.ranks import REPAIR, Threads, protect_in_threads, save_of_ranks
 from ...support.systems import attempts
 from ...support.tuning import tuned
 
@@ -283,16 +282,9 @@ def test_renewing_warns_and_goes_on(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_nobody_repairs_while_a_rank_saves(tmp_path: Path) -> None:
     protected(tmp_path)
-    program = f"""
-from pathlib import Path
-from lccodec.chain.mend.repair import repair
-from lccodec.chain.store.directory import DirectoryStore
-repair(DirectoryStore(Path({str(tmp_path)!r})))
-"""
     with Chain(tmp_path / "rank-2") as chain:
         chain.save(3, {"w": 1})
-        run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert "is saving to this chain" in run.stderr
+        assert "is saving to this chain" in run_program(REPAIR, tmp_path, code=1).stderr
 
 
 def layout_of(length: int, parity: int, block: int = 1 << 18) -> Layout:

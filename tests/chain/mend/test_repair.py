@@ -9,8 +9,6 @@ import errno
 import itertools
 import random
 import shutil
-import subprocess
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,7 +46,8 @@ from ...support.damage import (
 )
 from ...support.mirrors import mirror_of
 from ...support.profiles import LONG
-from ...support.ranks import save_of_ranks
+from ...support.programs import run_program
+from ...support.ranks import REPAIR, save_of_ranks
 from ...support.segments import STATES, run_of
 from ...support.systems import attempts
 from ...support.walks import assert_restores, assert_same, save_all, walk
@@ -282,15 +281,8 @@ def test_nobody_repairs_while_another_saves(tmp_path: Path) -> None:
     with Chain(tmp_path) as chain:
         chain.save(3, STATES[3])
         assert chain.repair().protected == 3  # by its own claim
-        program = f"""
-from pathlib import Path
-from lccodec.chain.mend.repair import repair
-from lccodec.chain.store.directory import DirectoryStore
-repair(DirectoryStore(Path({str(tmp_path)!r})))
-"""
         chain.save(4, STATES[4])  # and takes it again
-        run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-        assert "is saving to this chain" in run.stderr
+        assert "is saving to this chain" in run_program(REPAIR, tmp_path, code=1).stderr
 
 
 # --- crashes and faults ---------------------------------------------------------------------------

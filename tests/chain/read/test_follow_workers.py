@@ -3,8 +3,6 @@
 import errno
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from lccodec.workers import process as memory
 from lccodec.workers.crew import Crew, Processes, Task
 
 from ...support.processes import children
+from ...support.programs import run_program
 from ...support.tuning import tune
 
 pytestmark = pytest.mark.slow  # processes
@@ -223,8 +222,7 @@ follower.close()
 
 def test_a_fork_begins_anew(tmp_path: Path) -> None:
     """Its arrays lie in memory that its parent writes to, and that it must not write to."""
-    command = [sys.executable, "-W", "ignore", "-c", FORK, str(tmp_path)]
-    subprocess.run(command, timeout=120, check=True)
+    run_program(FORK, tmp_path, flags=("-W", "ignore"))
 
 
 def test_memory_of_arrays_that_grow_or_go_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

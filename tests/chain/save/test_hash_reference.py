@@ -10,8 +10,6 @@ import errno
 import json
 import os
 import struct
-import subprocess
-import sys
 import threading
 import warnings
 from hashlib import sha256
@@ -54,6 +52,7 @@ from ...support.damage import flip
 from ...support.directories import entries
 from ...support.hashes import chain_of, large_state, small_blocks, touched
 from ...support.paths import checkpoint_path
+from ...support.programs import run_program
 from ...support.strategies import random_array
 from ...support.walks import assert_restores, assert_same, save_all
 
@@ -348,7 +347,7 @@ with chain_of(Path(sys.argv[1])) as chain:
 def test_another_process_goes_on_without_decoding_anything(tmp_path: Path) -> None:
     with chain_of(tmp_path) as chain:
         chain.save(0, large_state(0))
-    subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path)], check=True)
+    run_program(PROGRAM, tmp_path)
     chain = chain_of(tmp_path)
     assert_same(chain.restore(), touched(large_state(0), 1))
     assert chain.info(1).parent == 0

@@ -390,9 +390,7 @@ def test_what_a_policy_takes() -> None:
 
 
 def test_a_jump_of_the_movement_is_judged_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge, "_FIRST_SAVES", (1, 2))
-    monkeypatch.setattr(judge, "_SHARE_OF_TIME", 0.0)
-    monkeypatch.setattr(judge, "_SHARE_OF_TIME_IN_JUMPS", 1.0)
+    tune(monkeypatch, judge_first_saves=(1, 2), judge_share_of_time=0.0, judge_share_of_time_in_jumps=1.0)
     valley, asked = Valley(0.0), []
     policy = lccodec.Balanced(intervals=0.2, loss=valley.loss)
     with lccodec.Chain(tmp_path, policy, newest="history") as chain:

@@ -247,7 +247,7 @@ def test_what_errors_of_other_file_systems_mean(
     def find(*_: object, **__: object) -> Any:
         raise error
 
-    monkeypatch.setattr(backend._files, "find", find)
+    monkeypatch.setattr(MemoryFileSystem, "find", find)
     if meaning is None:
         assert backend.objects() == []
     else:
