@@ -48,6 +48,10 @@ class Record:
     known: Mapping[int, Role] = field(default_factory=dict)  # other roles, by index
     newest: NewestMode = "exact"
 
+    def of_state(self, metadata: Mapping[str, str]) -> Record:
+        """Return what codes a state: nothing is lost of one that its metadata call exact."""
+        return replace(self, policy=POLICIES["lossless"]) if EXACT_KEY in metadata else self
+
     def known_of(self, names: Sequence[str]) -> dict[str, Assignment]:
         """Return the known roles by name; `names` are those of all arrays, by index."""
         return {names[i]: Assignment(r, _WHY_RECORDED) for i, r in self.known.items() if i < len(names)}

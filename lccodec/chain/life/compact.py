@@ -42,7 +42,7 @@ from ...policy.declared import obeying
 from ...policy.hindsight import kept_between, promised, quantizer_again
 from ...policy.policy import Candidate, Policy
 from ...policy.presets import POLICIES
-from ...policy.record import EXACT_KEY, read_record
+from ...policy.record import EXACT_KEY, Record, read_record
 from ...policy.roles import Assignment
 from ...policy.values import mark_copies
 from ...quantizers.base import EXACT, Guarantee, Quantizer, guarantee_of
@@ -321,10 +321,11 @@ def code_anew(
         known = {array.name: Assignment(array.role, array.why) for array in old.info.arrays}
         state = old.state()
         arrays = candidates(flatten(state), {}, {}, known)
-        again = coded_again(arrays, policy, old.manifest, found, settles=settles)
         # It was asked for exactly: at its save, which the metadata say, or by a pin since.
         is_exact = old.step in pins and not any(array.lossy for array in old.info.arrays)
         noted = {**old.manifest.metadata, **({EXACT_KEY: "true"} if is_exact else {})}
+        coder = Record(policy).of_state(noted).policy
+        again = coded_again(arrays, coder, old.manifest, found, settles=settles)
         closes = done == len(steps)
         save(old.step, state, noted, roles=known, following=following, again=again, closes=closes)
         following = None

@@ -319,7 +319,8 @@ class Leader:
         store = writable_store(checked_place(opening.directory))
         store.call_between(self._heartbeat)
         policy = None if opening.policy is None else resolve_policy(opening.policy)
-        self._settings = Settings(store, policy, opening.roles, opening.newest, opening.reference)
+        asked = policy, opening.roles, opening.newest, opening.reference
+        self._settings = Settings(store, *asked, opening.every.end)
         self._saver = Saver(store, self._settings, opening.every, self._crew, self._gives_back)
 
     def close(self) -> None:

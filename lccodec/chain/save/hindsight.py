@@ -40,12 +40,12 @@ from ...container.manifest import FIGURES, INHERITED, Manifest, Parent, StoredFi
 from ...container.piece_table import hashed
 from ...container.system import storage_errors
 from ...element_types import Array, work
-from ...errors import ArgumentError, LccodecError, reason_of, warn
+from ...errors import LccodecError, reason_of, warn
 from ...parallel import cached_property, slices
 from ...policy.centered import squares_of_means
-from ...policy.hindsight import between_quantizers, distance, end_quantizers, gains, strays
+from ...policy.hindsight import between_quantizers, distance, gains, strays
 from ...policy.policy import Candidate, Policy
-from ...policy.record import EXACT_KEY, Record, read_record
+from ...policy.record import EXACT_KEY, read_record
 from ...quantizers.base import Quantizer
 from ...workers.crew import Threads
 from ..read.checkpoint import open_name
@@ -58,7 +58,6 @@ from .encode import encode_plan
 from .measurement import Samples, movements, rounded_figures
 from .plan import make_plan
 from .reference import Latest, locked_soon
-from .settings import check_lossy
 
 #: The newest steps that are looked at for groups that an earlier process has left, in groups.
 _LOOKED_AT: Final = 3
@@ -81,6 +80,8 @@ class DeltaBase:
     is_keyframe: bool  # whether it takes nothing from `reference`
     since: Latest | None = None  # the end before, if there are steps between the two
     is_renewed: bool = False  # whether it is a delta that stores its arrays as a keyframe does
+    # Of a delta that ends a group of several steps: how far arrays moved in each interval.
+    moved: Mapping[str, Sequence[float]] | None = None
 
 
 @dataclass
@@ -140,13 +141,6 @@ class Groups:
         self._pays: dict[int, bool] = {}  # by later end
         self._rests, self._pause = 0, 1  # ends that begin no group; how many, next time
 
-    def check(self, record: Record) -> None:
-        """Raise ``ArgumentError`` if a chain of these settings cannot be saved in groups."""
-        if self._size:
-            check_lossy(record.policy)
-            if record.newest != "exact":
-                raise ArgumentError("hindsight= needs newest='exact': what is between is known only later")
-
     def forget(self) -> None:
         """Begin a new group with the next save, and release memory: files may change meanwhile."""
         self._open, self._settling, self._looked = None, None, False
@@ -184,7 +178,7 @@ class Groups:
         # Depths count to the last step before the end that follows on this one, if one does.
         if group.low.deltas + (1 if closes else self._size) > self._every:
             return DeltaBase(latest, latest, is_end=True, is_keyframe=True, since=since)
-        return DeltaBase(group.low, latest, is_end=True, is_keyframe=False, since=since)
+        return DeltaBase(group.low, latest, is_end=True, is_keyframe=False, since=since, moved=group.moved)
 
     @property
     def _is_resting(self) -> bool:
@@ -225,28 +219,13 @@ class Groups:
         place = f"number {group.count + 1} of {self._size - 1} between two ends, after step {group.low.step}"
         return f"It is {place}. It is coded again from both when the later end is there."
 
-    def take(self, base: DeltaBase) -> Latest | None:
-        """Return what a save is coded against: its arrays may be overwritten."""
-        if base.is_end:
-            self._open = None
-        known = base.reference
-        return known if known is None or known is base.latest else _copied(known)
-
-    def quantizers(
-        self, base: DeltaBase, policy: Policy, arrays: Sequence[Candidate]
-    ) -> dict[str, Quantizer]:
-        """Return the quantizers of a save that are not up to the policy, by name."""
-        if self._open is None or base.is_keyframe or base.since is None or not base.is_end:
-            return {}
-        return end_quantizers(policy, arrays, self._open.moved)
-
     def saved(self, base: DeltaBase, latest: Latest, arrays: Sequence[Candidate]) -> None:
         """Note a save: what it was coded against, and what it has become."""
         if not self._size or not self._gains:
             return
         group = self._open
         if group is None or base.is_end:
-            low = _copied(latest)
+            low = latest.copied()
             self._note_end(base, latest.step)
             if base.since is not None:
                 self._waiting.append(_Waiting(base.since.step, latest.step, (base.since, low)))
@@ -290,12 +269,6 @@ class Groups:
             except BaseException:  # an interrupt ends the generator: it would seem to be done
                 self._settling = None
                 raise
-
-
-def _copied(latest: Latest) -> Latest:
-    """Return a checkpoint with arrays of its own: those of the latest are overwritten by deltas."""
-    arrays = {name: replace(array, bits=array.bits.copy(), start=0) for name, array in latest.arrays.items()}
-    return replace(latest, arrays=arrays)
 
 
 def settle(

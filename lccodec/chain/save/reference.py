@@ -150,6 +150,11 @@ class Latest:
         """Number of deltas that a restore of the checkpoint replays."""
         return len(self.links) - 1
 
+    def copied(self) -> Latest:
+        """Return it with arrays of its own: deltas overwrite those of the latest checkpoint."""
+        own = {name: replace(array, bits=array.bits.copy(), start=0) for name, array in self.arrays.items()}
+        return replace(self, arrays=own)
+
     def is_unchanged(self, store: Store) -> bool:
         """Return whether the files of the checkpoint are those that they were."""
         try:

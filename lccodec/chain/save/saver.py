@@ -23,8 +23,8 @@ from ...container.manifest import Manifest
 from ...container.tree import flatten
 from ...errors import ChainError, DataError, LccodecError, StorageError, reason_of, warn
 from ...frame.encode import Effort
-from ...policy.presets import POLICIES
-from ...policy.record import EXACT_KEY, Record, needed_record, read_record, write_record
+from ...policy.hindsight import end_quantizers
+from ...policy.record import Record, needed_record, read_record, write_record
 from ...workers.crew import Crew
 from ..overview import OnProgress, no_progress
 from ..read.checkpoint import open_exact
@@ -187,8 +187,6 @@ class Saver:
                 raise LostParentError(f"only= adds to step {unfinished}, which is not in the history")
         record = self._settings.record
         save = self._prepare(listed, attempt.state, record, self._renewed)
-        if self._settings.again is None:
-            self._groups.check(record)
         self._settings.examine(save.plan, record)
         manifest = save.manifest(step)
         self._store.make()
@@ -290,21 +288,17 @@ class Saver:
         sampling = known if known is not None and known.fits(compared, parents) else Sampling(compared)
         if base.latest is not None:
             self._reference.look_back(base.latest, compared, sampling)
-        parent = None if base.is_keyframe or reference is None else reference.step
-        if EXACT_KEY in state.metadata:
-            plan = make_plan(compared, POLICIES["lossless"], parent, renew=base.is_renewed)
-        else:
-            overrides = self._groups.quantizers(base, record.policy, compared)
-            plan = make_plan(
-                compared,
-                record.policy,
-                parent,
-                width=settings.width,
-                first=settings.first,
-                overrides=overrides,
-                renew=base.is_renewed,
-                again=settings.again or {},
-            )
+        policy = record.of_state(state.metadata).policy
+        plan = make_plan(
+            compared,
+            policy,
+            None if base.is_keyframe or reference is None else reference.step,
+            width=settings.width,
+            first=settings.first,
+            overrides={} if base.moved is None else end_quantizers(policy, compared, base.moved),
+            renew=base.is_renewed,
+            again=settings.again or {},
+        )
         self._reference.check(plan)
         needed = needed_record(record, compared, state.known)
         return _Prepared(base, state, plan, needed, record.policy.effort, sampling)
@@ -313,7 +307,9 @@ class Saver:
         """Write a checkpoint, and keep it as the reference of the next one."""
         base, plan = save.base, save.plan
         self._latest = None  # coding overwrites its arrays, so it must not stay if coding fails
-        reference = self._groups.take(base)
+        reference = base.reference
+        if reference is not None and reference is not base.latest:
+            reference = reference.copied()
         arrays, entries, step = dict({} if reference is None else reference.arrays), [], manifest.step or 0
         done, total = 0, sum(len(frame.arrays) for frame in plan.frames)
         before = base.latest

@@ -181,12 +181,13 @@ class Settings:
         roles: Mapping[str, Role] | None,
         newest: NewestMode | None = None,
         reference: ReferenceKind = "values",
+        hindsight: int = 0,
     ) -> None:
         self._store = store
         self._policy = None if policy is None else resolve_policy(policy)
         self._roles = None if roles is None else dict(check_roles(roles))
         self._newest = newest
-        self.reference = reference
+        self.reference, self._hindsight = reference, hindsight
         self._record: Record | None = None  # set by the first save
         self._before: Record | None = None  # the recorded one, as the first save finds it
         self._shortfall_reported = False
@@ -258,7 +259,7 @@ class Settings:
     def examine(self, plan: SavePlan, record: Record) -> None:
         """Check the plan of a save: the first in full, later ones for a target that is missed."""
         if self._record is None:
-            self._check(plan)
+            self._check(plan, record)
             if self._before is None or self._before.policy != record.policy:
                 self._tell_losses(plan, record.policy)
             if self._before and self._before.policy != record.policy:
@@ -292,8 +293,15 @@ class Settings:
             *(self._store.path, policy.name, lossy, total - lossy, why, advice),
         )
 
-    def _check(self, plan: SavePlan) -> None:
-        """Refuse names and patterns that fit no array, and a policy that does not fit the roles."""
+    def _check(self, plan: SavePlan, record: Record) -> None:
+        """Refuse names and patterns that fit no array, and a policy that does not fit the roles.
+
+        And groups of what loses nothing, or is not kept until its group is complete.
+        """
+        if self._hindsight and self.again is None:
+            check_lossy(record.policy)
+            if record.newest != "exact":
+                raise ArgumentError("hindsight= needs newest='exact': what is between is known only later")
         roles = {c.name: c.role for c in plan.candidates}
         if roles:  # a state without arrays is not refused
             check_matches("roles", self._roles or {}, roles)

@@ -96,6 +96,7 @@ class Writer:
                 background = self._own_background()
                 if following is not None and background is None and not self._store.checkpoints():
                     states, record = (given.state, following), self.settings.record
+                    record = record.of_state(given.metadata or {})
                     self.settings.first = foresee(states, self._adapter, given.known, record)
                 if self._options.workers is None and background is None:  # by this thread, without a copy
                     state = given.taken(self._adapter)

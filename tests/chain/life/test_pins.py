@@ -106,6 +106,14 @@ def test_a_step_that_is_asked_for_exactly_stays_so(tmp_path: Path, background: b
         assert not is_exact(found, 2), place
 
 
+def test_an_exact_first_keyframe_takes_no_steps_from_the_next_state(tmp_path: Path) -> None:
+    with Chain(tmp_path, "small") as chain:
+        chain.save(0, {"weight": WEIGHTS[0]}, following={"weight": WEIGHTS[1]}, exact=True)
+        for step in (1, 2):
+            chain.save(step, {"weight": WEIGHTS[step]})
+        assert (is_exact(chain, 0), is_exact(chain, 1)) == (True, False)
+
+
 def test_an_exact_step_that_only_the_exact_file_has_stays_so(tmp_path: Path) -> None:
     full = StorageError(errno.ENOSPC, "no space", "somewhere")
     with Chain(tmp_path, "balanced") as chain:
