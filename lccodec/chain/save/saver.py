@@ -59,7 +59,7 @@ class _Attempt:
     step: Any
     state: SavedState
     tell: OnProgress  # told how many arrays are coded
-    made: Callable[[], object]  # called once the place of the chain is there
+    claim: Callable[[], object]  # takes the claim once the place of the chain is there
     exact_suffices: bool  # if the checkpoint cannot be written
     is_over: bool = False
 
@@ -132,16 +132,17 @@ class Saver:
         step: Any,
         state: SavedState,
         tell: OnProgress = no_progress,
-        made: Callable[[], object] = lambda: None,
+        claim: Callable[[], object] = lambda: None,
     ) -> int:
         """Store a state, and return the bytes of its file; see `Chain.save`.
 
-        `tell` is told after each frame how many arrays are coded. `made` is called before anything
-        is written, in the place of the chain, which is there then. It may refuse the save.
+        `tell` is told after each frame how many arrays are coded. `claim` takes the claim, before
+        anything is written, in the place of the chain, which is there then. By default the caller
+        has it.
         """
         # The exact file of a selection cannot be written twice: it takes the place of that of the
         # parent, which has the rest.
-        attempt = _Attempt(step, state, tell, made, exact_suffices=state.is_selection)
+        attempt = _Attempt(step, state, tell, claim, exact_suffices=state.is_selection)
         before = None if self._attempt is None else self._attempt()
         if before is not None and not before.is_over:  # a signal handler saves, within another save
             self._store.revoke_unfinished()
@@ -190,7 +191,7 @@ class Saver:
         self._settings.examine(save.plan, record)
         manifest = save.manifest(step)
         self._store.make()
-        attempt.made()
+        attempt.claim()
         self._store.remove_stale()
         exact: ExactRoot | None = None
         problem: str | None = None

@@ -100,8 +100,8 @@ class Writer:
                     self.settings.first = foresee(states, self._adapter, given.known, record)
                 if self._options.workers is None and background is None:  # by this thread, without a copy
                     state = given.taken(self._adapter)
-                    with self._claim.around_save() as made, telling_of_save(progress, warn) as tell:
-                        size = self._saver.save(step, state, tell, made)
+                    with self._claim.around_save() as claim, telling_of_save(progress, warn) as tell:
+                        size = self._saver.save(step, state, tell, claim)
                     self._behind.after(Change((step,)))
                     return size
                 background = self._in_background()
