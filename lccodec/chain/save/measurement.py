@@ -442,9 +442,25 @@ class Measurement:
 
         What was not taken before the figures are asked for is taken then.
         """
-        if self._sampling.distances[index] > 1 and index not in self._evens:
-            c = self._arrays[index]
-            self._evens[index] = self._taken(index, c, index in self._losing)
+        distance = self._sampling.distances[index]
+        if distance == 1 or index in self._evens:
+            return
+        c, loses, extremes = self._arrays[index], index in self._losing, list[int]()
+        even = self._evens[index] = c.bits[::distance].copy()
+        pieces: Iterator[Array] = (c.bits[part] for part in slices(c.bits.size, PIECE))
+        if loses:
+            pieces = with_extremes(pieces, c.kind, extremes)
+        if index in self._sampling.drawn:
+            found = Drawn.of_parts(even, pieces, c.bits.size, c.kind, distance)
+            if found is not None:
+                self._drawn[c.name] = found
+            past, known = self._before.drawn.get(c.name), self._before.even.get(c.name)
+            if past is not None and known is not None and known.size == even.size:
+                self._again[c.name] = past.again(c.bits)
+        elif loses:
+            deque(pieces, maxlen=0)
+        if loses:
+            self._extremes[index] = extremes
 
     @cached_property
     def samples(self) -> Samples:
@@ -474,26 +490,6 @@ class Measurement:
             loses = not self._losing.isdisjoint(group.indices)
             groups.append(_MeasuredGroup(group, own, batch, loses, past, own[0].kind))
         return groups
-
-    def _taken(self, index: int, c: Candidate, loses: bool) -> Array:
-        """Return the sample of an array at equal distances, and keep what else is taken of it."""
-        distance = self._sampling.distances[index]
-        even, extremes = c.bits[::distance].copy(), list[int]()
-        pieces: Iterator[Array] = (c.bits[part] for part in slices(c.bits.size, PIECE))
-        if loses:
-            pieces = with_extremes(pieces, c.kind, extremes)
-        if index in self._sampling.drawn:
-            found = Drawn.of_parts(even, pieces, c.bits.size, c.kind, distance)
-            if found is not None:
-                self._drawn[c.name] = found
-            past, known = self._before.drawn.get(c.name), self._before.even.get(c.name)
-            if past is not None and known is not None and known.size == even.size:
-                self._again[c.name] = past.again(c.bits)
-        elif loses:
-            deque(pieces, maxlen=0)
-        if loses:
-            self._extremes[index] = extremes
-        return even
 
     def figures(
         self,

@@ -179,9 +179,8 @@ class Saver:
         """
         start = time.perf_counter()
         listed = self._store.snapshot()
-        step = listed.next_step(attempt.step)
-        unfinished = listed.unfinished_step()
-        if unfinished is not None and unfinished < step:
+        step, unfinished = listed.next_step(attempt.step)
+        if unfinished is not None:
             self._finish(unfinished, attempt)
             listed = self._store.snapshot()
             if attempt.state.is_selection and unfinished not in listed.checkpoints():

@@ -196,7 +196,7 @@ class Writer:
         begun = [*background.steps, *([] if self._last is None else [self._last])]
         if self._store.far and begun:
             return check_next(step, begun[-1:], self._store.path)
-        return self._store.next_step(step, background.steps)
+        return self._store.next_step(step, background.steps)[0]
 
     def _ask_again(self) -> None:
         """Ask the store again after a save that failed."""
