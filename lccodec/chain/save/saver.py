@@ -35,7 +35,7 @@ from .exact import ExactRoot, Newest, renew_newest
 from .hash_reference import HashReference
 from .hindsight import DeltaBase, Groups
 from .measurement import NOTHING, Measurement, Sampling
-from .partial import inherited_figures, over_parent
+from .partial import over_parent
 from .plan import SavedState, SavePlan, candidates, make_plan
 from .reference import (
     Latest,
@@ -333,20 +333,13 @@ class Saver:
                 tell(done, total)
             if plan.copies:
                 arrays.update(self._reference.copies(plan, arrays))
-            inherited = {}
-            if before is not None and measurement.is_partial:
-                inherited = inherited_figures(plan.candidates, before.manifest)
-            since = None if before is None else before.step
-            figures = measurement.figures(arrays, since, inherited)
+            figures = measurement.figures(arrays, None if before is None else before.manifest)
             manifest = replace(manifest, frames=tuple(entries), figures=figures)
             root = writer.commit(manifest, before_commit)
         links = () if plan.parent is None or reference is None else reference.links
         link = NeededFile(step, root, writer.size)
         decoded = self._reference.keep(step, root, arrays, save.state.flat.names)
-        samples = measurement.samples
-        if before is not None and measurement.is_partial:
-            left_out = {c.name for c in plan.candidates if c.inherited}
-            samples = samples.with_those_of(originals.of(left_out))
-        self._latest = Latest((*links, link), replace(manifest, tree=save.state.flat.tree), decoded, samples)
+        manifest = replace(manifest, tree=save.state.flat.tree)
+        self._latest = Latest((*links, link), manifest, decoded, measurement.samples)
         self._groups.saved(base, self._latest, plan.candidates)
         return link
