@@ -167,12 +167,19 @@ def decode_range(
     ``ArgumentError`` says that `part` is not whole blocks, or that a reference or `out` has another
     size. Rules about the end of a frame are checked with the last block.
 
-    Parameters ---------- part The components of the blocks, as
-    :func:`lccodec.frame.header.whole_blocks` returns them. Of other blocks only the sizes are read.
-    reference, out Components of the part. `out`, which is returned, may be `reference`; by default
-    it is new memory. check_crc Whether to read the whole frame, and check its CRC-32. It must be
-    checked once. begin The first component of the part's first block, and where that begins in the
-    frame. By default it is found by the sizes of those before.
+    Parameters
+    ----------
+    part
+        The components of the blocks, as :func:`lccodec.frame.header.whole_blocks` returns them. Of
+        other blocks only the sizes are read.
+    reference, out
+        Components of the part. `out`, which is returned, may be `reference`; by default it is new
+        memory.
+    check_crc
+        Whether to read the whole frame, and check its CRC-32. It must be checked once.
+    begin
+        The first component of the part's first block, and where that begins in the frame. By
+        default it is found by the sizes of those before.
     """
     header = checked_header(frame, check_crc)
     valid = 0 <= part.start <= part.stop <= header.components

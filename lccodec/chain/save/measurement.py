@@ -45,7 +45,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from itertools import pairwise
 from operator import attrgetter
-from types import MappingProxyType
 from typing import Any, Final, Self
 
 import numpy as np
@@ -58,6 +57,7 @@ from ...container.manifest import (
     OF_MOVEMENT,
     QUANTILES,
     UNKNOWN_PATTERN,
+    Manifest,
     StoredFigures,
     have_lost,
 )
@@ -258,12 +258,6 @@ class Samples:
         even = [(name, bits) for name, bits in self.even.items() if name in names]
         return Samples.of_arrays(even, {n: found for n, found in self.drawn.items() if n in names})
 
-    def with_those_of(self, other: Samples) -> Samples:
-        """Return samples of the arrays of both, which have none in common."""
-        if not other.batches:
-            return self
-        return Samples([*self.batches, *other.batches], {**self.drawn, **other.drawn})
-
 
 @dataclass(frozen=True, eq=False)
 class SampledGroup:
@@ -414,8 +408,8 @@ class Measurement:
     """Measures what a checkpoint makes of a state, from a sample of it.
 
     `losing` are the indices of the arrays that may lose something, and `before` samples of the
-    state of the save before, as far as they are known. `is_partial`: whether the save leaves out
-    arrays.
+    state of the save before, as far as they are known. Arrays that the save leaves out have the
+    samples and the figures of that.
     """
 
     def __init__(
@@ -435,22 +429,41 @@ class Measurement:
         #: Of arrays that are not sampled whole, what `with_extremes` finds.
         self._extremes: dict[int, list[int]] = {}
         self._is_same = before.sampling is sampling
-        self.is_partial = not self._is_same and any(c.inherited for c in arrays)
+        self._is_partial = not self._is_same and any(c.inherited for c in arrays)
 
     def take(self, index: int) -> None:
         """Take all that is needed of an array that is not sampled whole, while the cache has it.
 
         What was not taken before the figures are asked for is taken then.
         """
-        if self._sampling.distances[index] > 1 and index not in self._evens:
-            c = self._arrays[index]
-            self._evens[index] = self._taken(index, c, index in self._losing)
+        distance = self._sampling.distances[index]
+        if distance == 1 or index in self._evens:
+            return
+        c, loses, extremes = self._arrays[index], index in self._losing, list[int]()
+        even = self._evens[index] = c.bits[::distance].copy()
+        pieces: Iterator[Array] = (c.bits[part] for part in slices(c.bits.size, PIECE))
+        if loses:
+            pieces = with_extremes(pieces, c.kind, extremes)
+        if index in self._sampling.drawn:
+            found = Drawn.of_parts(even, pieces, c.bits.size, c.kind, distance)
+            if found is not None:
+                self._drawn[c.name] = found
+            past, known = self._before.drawn.get(c.name), self._before.even.get(c.name)
+            if past is not None and known is not None and known.size == even.size:
+                self._again[c.name] = past.again(c.bits)
+        elif loses:
+            deque(pieces, maxlen=0)
+        if loses:
+            self._extremes[index] = extremes
 
     @cached_property
     def samples(self) -> Samples:
         """The samples of the state."""
         batches = [group.batch for group in self._groups]
-        return Samples(batches, self._drawn, None if self.is_partial else self._sampling)
+        if not self._is_partial:
+            return Samples(batches, self._drawn, self._sampling)
+        left_out = self._before.of({c.name for c in self._arrays if c.inherited})
+        return Samples([*batches, *left_out.batches], {**self._drawn, **left_out.drawn})
 
     @cached_property
     def _groups(self) -> list[_MeasuredGroup]:
@@ -458,7 +471,7 @@ class Measurement:
         groups: list[_MeasuredGroup] = []
         for number, every in enumerate(self._sampling.groups):
             group = every
-            if self.is_partial:
+            if self._is_partial:
                 left = [p for p, index in enumerate(every.indices) if not self._arrays[index].inherited]
                 group = every.of(left)
             if not group.indices:
@@ -475,40 +488,20 @@ class Measurement:
             groups.append(_MeasuredGroup(group, own, batch, loses, past, own[0].kind))
         return groups
 
-    def _taken(self, index: int, c: Candidate, loses: bool) -> Array:
-        """Return the sample of an array at equal distances, and keep what else is taken of it."""
-        distance = self._sampling.distances[index]
-        even, extremes = c.bits[::distance].copy(), list[int]()
-        pieces: Iterator[Array] = (c.bits[part] for part in slices(c.bits.size, PIECE))
-        if loses:
-            pieces = with_extremes(pieces, c.kind, extremes)
-        if index in self._sampling.drawn:
-            found = Drawn.of_parts(even, pieces, c.bits.size, c.kind, distance)
-            if found is not None:
-                self._drawn[c.name] = found
-            past, known = self._before.drawn.get(c.name), self._before.even.get(c.name)
-            if past is not None and known is not None and known.size == even.size:
-                self._again[c.name] = past.again(c.bits)
-        elif loses:
-            deque(pieces, maxlen=0)
-        if loses:
-            self._extremes[index] = extremes
-        return even
-
     def figures(
         self,
         decoded: Mapping[str, DecodedArray],
-        since: int | None,
-        inherited: Mapping[str, Array] = MappingProxyType({}),
+        before: Manifest | None,
     ) -> StoredFigures | None:
         """Return the figures of the checkpoint.
 
-        `decoded`: the arrays as a restore returns them, by name. `since`: the step of the save
-        before. `inherited`: by name, the figures of arrays that the save leaves out.
+        `decoded`: the arrays as a restore returns them, by name. `before`: the manifest of the save
+        before.
         """
         columns = dict(zip(FIGURES, np.full((len(FIGURES), len(self._arrays)), np.nan), strict=True))
         columns["quantiles"] = np.full((len(self._arrays), len(QUANTILES)), np.nan)
-        columns.update(inherited)
+        if self._is_partial and before is not None:
+            _inherit(columns, self._arrays, before.figures)
         for group in self._groups:
             after = None  # the samples as a restore returns them
             if group.loses:
@@ -538,7 +531,7 @@ class Measurement:
         some = (columns["minimum"] != 0) | (columns["maximum"] != 0)
         most = np.where(some | (columns["zeros"] < 1), _BELOW_ONE, 1.0)
         columns["zeros"] = np.minimum(columns["zeros"], most)
-        return rounded_figures(since, columns)
+        return rounded_figures(None if before is None else before.step, columns)
 
     @np.errstate(all="ignore")
     def _descriptions(self, group: _MeasuredGroup, places: Array) -> dict[str, Array]:
@@ -649,6 +642,17 @@ class Measurement:
         counted = _counts(np.array(sizes), distances, np.array(rates), sampled)
         past = None if before is None else sampled
         return first_figures(np.array(sizes), values, after, past, counted, spreads=before is None)
+
+
+def _inherit(columns: Mapping[str, Array], arrays: Sequence[Candidate], stored: StoredFigures | None) -> None:
+    """Put the figures that are `stored` of the arrays that a save leaves out into columns."""
+    own = np.array([c.inherited for c in arrays], bool)
+    floats = np.array([c.kind.is_float and c.bits.size > 0 for c in arrays], bool)
+    if stored is not None:
+        for name in FIGURES:
+            columns[name][own] = stored.read(name, len(arrays))[own]
+    columns["movement"][own & floats] = 0.0
+    columns["lag"][own] = np.nan  # there is no movement that values could lag behind
 
 
 @np.errstate(all="ignore")

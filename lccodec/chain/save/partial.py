@@ -24,13 +24,10 @@ from fnmatch import fnmatchcase
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
-from ...container.manifest import FIGURES, QUANTILES, Manifest
+from ...container.manifest import Manifest
 from ...container.tree import TYPES, Flat, Json, Wanted, array_names, children_of, leaf_name
-from ...element_types import Array, element_type
+from ...element_types import element_type
 from ...errors import ArgumentError, LccodecError
-from ...policy.policy import Candidate
 from ...policy.record import read_record
 from ...policy.roles import Assignment, check_matches
 from .plan import SavedState
@@ -288,21 +285,3 @@ def _types(note: str | None) -> dict[str, list[str]]:
     if not isinstance(found, dict):
         return {}
     return {kind: names for kind, names in found.items() if isinstance(names, list)}
-
-
-def inherited_figures(arrays: Sequence[Candidate], parent: Manifest) -> dict[str, Array]:
-    """Return the figures of the arrays that a save leaves out, by name; NaN for other arrays."""
-    own = np.array([c.inherited for c in arrays], bool)
-    if not own.any():
-        return {}
-    floats = np.array([c.kind.is_float and c.bits.size > 0 for c in arrays], bool)
-    found: dict[str, Array] = {}
-    for name in FIGURES:
-        shape = (len(arrays), len(QUANTILES)) if name == "quantiles" else (len(arrays),)
-        numbers = np.full(shape, np.nan)
-        if parent.figures is not None:
-            numbers[own] = parent.figures.read(name, len(arrays))[own]
-        found[name] = numbers
-    found["movement"][own & floats] = 0.0
-    found["lag"][own] = np.nan  # there is no movement that values could lag behind
-    return found

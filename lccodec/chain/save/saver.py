@@ -35,7 +35,7 @@ from .exact import ExactRoot, Newest, renew_newest
 from .hash_reference import HashReference
 from .hindsight import DeltaBase, Groups
 from .measurement import NOTHING, Measurement, Sampling
-from .partial import inherited_figures, over_parent
+from .partial import over_parent
 from .plan import SavedState, SavePlan, candidates, make_plan
 from .reference import (
     Latest,
@@ -59,7 +59,7 @@ class _Attempt:
     step: Any
     state: SavedState
     tell: OnProgress  # told how many arrays are coded
-    made: Callable[[], object]  # called once the place of the chain is there
+    claim: Callable[[], object]  # takes the claim once the place of the chain is there
     exact_suffices: bool  # if the checkpoint cannot be written
     is_over: bool = False
 
@@ -132,16 +132,17 @@ class Saver:
         step: Any,
         state: SavedState,
         tell: OnProgress = no_progress,
-        made: Callable[[], object] = lambda: None,
+        claim: Callable[[], object] = lambda: None,
     ) -> int:
         """Store a state, and return the bytes of its file; see `Chain.save`.
 
-        `tell` is told after each frame how many arrays are coded. `made` is called before anything
-        is written, in the place of the chain, which is there then. It may refuse the save.
+        `tell` is told after each frame how many arrays are coded. `claim` takes the claim, before
+        anything is written, in the place of the chain, which is there then. By default the caller
+        has it.
         """
         # The exact file of a selection cannot be written twice: it takes the place of that of the
         # parent, which has the rest.
-        attempt = _Attempt(step, state, tell, made, exact_suffices=state.is_selection)
+        attempt = _Attempt(step, state, tell, claim, exact_suffices=state.is_selection)
         before = None if self._attempt is None else self._attempt()
         if before is not None and not before.is_over:  # a signal handler saves, within another save
             self._store.revoke_unfinished()
@@ -178,9 +179,8 @@ class Saver:
         """
         start = time.perf_counter()
         listed = self._store.snapshot()
-        step = listed.next_step(attempt.step)
-        unfinished = listed.unfinished_step()
-        if unfinished is not None and unfinished < step:
+        step, unfinished = listed.next_step(attempt.step)
+        if unfinished is not None:
             self._finish(unfinished, attempt)
             listed = self._store.snapshot()
             if attempt.state.is_selection and unfinished not in listed.checkpoints():
@@ -190,7 +190,7 @@ class Saver:
         self._settings.examine(save.plan, record)
         manifest = save.manifest(step)
         self._store.make()
-        attempt.made()
+        attempt.claim()
         self._store.remove_stale()
         exact: ExactRoot | None = None
         problem: str | None = None
@@ -333,20 +333,13 @@ class Saver:
                 tell(done, total)
             if plan.copies:
                 arrays.update(self._reference.copies(plan, arrays))
-            inherited = {}
-            if before is not None and measurement.is_partial:
-                inherited = inherited_figures(plan.candidates, before.manifest)
-            since = None if before is None else before.step
-            figures = measurement.figures(arrays, since, inherited)
+            figures = measurement.figures(arrays, None if before is None else before.manifest)
             manifest = replace(manifest, frames=tuple(entries), figures=figures)
             root = writer.commit(manifest, before_commit)
         links = () if plan.parent is None or reference is None else reference.links
         link = NeededFile(step, root, writer.size)
         decoded = self._reference.keep(step, root, arrays, save.state.flat.names)
-        samples = measurement.samples
-        if before is not None and measurement.is_partial:
-            left_out = {c.name for c in plan.candidates if c.inherited}
-            samples = samples.with_those_of(originals.of(left_out))
-        self._latest = Latest((*links, link), replace(manifest, tree=save.state.flat.tree), decoded, samples)
+        manifest = replace(manifest, tree=save.state.flat.tree)
+        self._latest = Latest((*links, link), manifest, decoded, measurement.samples)
         self._groups.saved(base, self._latest, plan.candidates)
         return link

@@ -100,8 +100,8 @@ class Writer:
                     self.settings.first = foresee(states, self._adapter, given.known, record)
                 if self._options.workers is None and background is None:  # by this thread, without a copy
                     state = given.taken(self._adapter)
-                    with self._claim.around_save() as made, telling_of_save(progress, warn) as tell:
-                        size = self._saver.save(step, state, tell, made)
+                    with self._claim.around_save() as claim, telling_of_save(progress, warn) as tell:
+                        size = self._saver.save(step, state, tell, claim)
                     self._behind.after(Change((step,)))
                     return size
                 background = self._in_background()
@@ -196,7 +196,7 @@ class Writer:
         begun = [*background.steps, *([] if self._last is None else [self._last])]
         if self._store.far and begun:
             return check_next(step, begun[-1:], self._store.path)
-        return self._store.next_step(step, background.steps)
+        return self._store.next_step(step, background.steps)[0]
 
     def _ask_again(self) -> None:
         """Ask the store again after a save that failed."""

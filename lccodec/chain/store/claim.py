@@ -10,7 +10,9 @@ roots (:mod:`lccodec.chain.save.reference`). A forked process is another process
 of the lock, which would otherwise stay after the writer's end.
 
 An interrupt leaves no use and no half of a lock behind: a use ends with whoever has it, and a lock
-is taken and released by a thread of its own (`lccodec.parallel.uninterrupted`).
+is taken and released by a thread of its own (`lccodec.parallel.uninterrupted`). A lock that is held
+already is used without that thread. Lists of uses and of claims are replaced by others, and never
+changed, so that reading them needs no lock.
 
 Source: SPEC 9 (LCC-CHN-05, LCC-CHN-11).
 """
@@ -26,7 +28,7 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -81,7 +83,7 @@ class Hold(ABC):
 
     def __init__(self, key: Hashable) -> None:
         self.key = key
-        self.claims = weakref.WeakSet[Claim]()
+        self.claims: Sequence[weakref.ref[Claim]] = ()
 
     @abstractmethod
     def give_up(self) -> None:
@@ -117,7 +119,7 @@ class Claim(ABC):
     def __init__(self, place: str) -> None:
         self._place = place
         self._taken: list[Hold] = []  # more than one if the place was replaced by another
-        self._uses = weakref.WeakSet[Use]()
+        self._uses: Sequence[weakref.ref[Use]] = ()
 
     def __del__(self) -> None:
         if getattr(self, "_taken", ()) and _changing is not None:  # which is gone at the end of a program
@@ -135,9 +137,15 @@ class Claim(ABC):
         start = time.monotonic()
         while True:
             try:
-                uninterrupted(partial(self._take, use))
+                if not self.is_held:
+                    uninterrupted(self._take)
+                # First: of two that begin at once, each sees the other.
+                there = [each for each in self._uses if each() is not None]
+                self._uses = [*there, weakref.ref(use)]
+                self._check_others()
                 return
             except HeldError as error:
+                self._uses = [each for each in self._uses if each() is not use]
                 if time.monotonic() - start > error.seconds:
                     raise ClaimedError(
                         f"{self._place}: {error} is saving to this chain, which has one writer at a time;"
@@ -149,7 +157,8 @@ class Claim(ABC):
     @property
     def is_used(self) -> bool:
         """Whether somebody of this process saves by it."""
-        return any(use.lasts for use in self._uses)
+        uses = [each() for each in self._uses]
+        return any(use is not None and use.lasts for use in uses)
 
     def release(self) -> None:
         """Release the claim. Releasing it again does nothing."""
@@ -175,22 +184,26 @@ class Claim(ABC):
     def _used(self) -> HeldError:
         """Return the error for a claim that another `Chain` of this process uses."""
 
-    def _take(self, use: Use) -> None:
-        """Take the claim once; raise `HeldError` if somebody else has it."""
+    def _check_others(self) -> None:
+        """Raise `HeldError` if another claim of this process is used."""
+        known = HOLDS.get(self._key)
+        others = () if known is None else [claim() for claim in known.claims]
+        if any(other.is_used for other in others if other is not None and other is not self):
+            raise self._used()
+
+    def _take(self) -> None:
+        """Take what is to be held, once; raise `HeldError` if somebody else has it."""
         with _changing:
-            known = HOLDS.get(self._key)
-            if known is not None and any(other.is_used for other in set(known.claims) - {self}):
-                raise self._used()
-            if not self.is_held and (hold := self._hold()) is not None:
-                hold.claims.add(self)
+            self._check_others()
+            if (hold := self._hold()) is not None:
+                hold.claims = [*hold.claims, weakref.ref(self)]
                 self._taken.append(hold)
-            self._uses.add(use)
 
     def _release(self) -> None:
         """Release all that no other claim of this process shares."""
         with _changing:
             for hold in self._taken:
-                hold.claims.discard(self)
+                hold.claims = [each for each in hold.claims if each() not in (None, self)]
                 if not hold.claims and HOLDS.get(hold.key) is hold:
                     del HOLDS[hold.key]
                     hold.give_up()
@@ -215,18 +228,13 @@ class Claim(ABC):
     def around_save(self) -> Iterator[Callable[[], None]]:
         """Take the claim for a save, and keep it.
 
-        What is yielded takes it, too, for a save that has made the place of the chain: before,
+        What is yielded takes it again, for a save that has made the place of the chain: before,
         there was nothing to claim.
         """
         use = Use()
-
-        def made() -> None:
-            if not self.is_held:
-                self.take(use)
-
         try:
             self.take(use)
-            yield made
+            yield partial(self.take, use)
         finally:
             use.end()
 

@@ -219,19 +219,22 @@ class Store(ABC):
         newest, exact = max(listed.checkpoints(), default=-1), listed.exact_step()
         return exact if exact is not None and exact > newest else None
 
-    def next_step(self, step: object, running: Iterable[int] = ()) -> int:
+    def next_step(self, step: object, running: Iterable[int] = ()) -> tuple[int, int | None]:
         """Return a step as an int; raise ``ArgumentError`` if it does not come after all others.
 
         `running` are the steps of saves that are not done. A step that only the exact file has,
-        because its save was cut short, may be saved again.
+        because its save was cut short, may be saved again. If it comes before the step instead, it
+        is returned, too; otherwise ``None`` is.
         """
         listed = self.snapshot()
         there, begun, exact = list(listed.checkpoints()), list(running), listed.exact_step()
+        unfinished = None
         if exact is not None and exact not in there:
             is_newest = not there or exact > there[-1]
             if not (is_newest and exact not in begun and step_index(step) == exact):  # or it is saved again
                 there = sorted([*there, exact])
-        return check_next(step, [*there, *begun], self.path)
+                unfinished = exact if is_newest else None
+        return check_next(step, [*there, *begun], self.path), unfinished
 
     def parents_of(self, name: str) -> tuple[int, ...]:
         """Return the steps that a checkpoint names as its parents'. Nothing is verified."""

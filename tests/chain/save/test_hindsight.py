@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 import lccodec
-from lccodec import ArgumentError, Chain, Keep, LccodecWarning
+from lccodec import ArgumentError, Chain, Keep, LccodecWarning, StorageError
 from lccodec.chain.read.checkpoint import open_name
 from lccodec.chain.save import hindsight
 from lccodec.chain.save.hindsight import Groups, settle, unsettled
@@ -208,13 +209,29 @@ def test_steps_within_a_group_can_be_pruned(tmp_path: Path) -> None:
 
 
 def test_a_save_that_fails_costs_no_other(tmp_path: Path) -> None:
-    """The end that a save was to be coded against is gone with the save: a group begins anew."""
+    """The save that follows ends the group in its place."""
     with opened(tmp_path) as chain:
         save_all(chain, LONG_RUN, range(4))
         with pytest.raises(ArgumentError):
             chain.save(4, {**LONG_RUN[4], "w": np.array(["text"])})
         save_all(chain, LONG_RUN, range(4, 9))
     assert kinds(chain) == "kiiidiiid"
+
+
+@pytest.mark.slow
+def test_an_end_for_which_there_was_no_room_is_the_end_of_its_group(tmp_path: Path) -> None:
+    full = StorageError(errno.ENOSPC, "no space", "somewhere")
+    with opened(tmp_path) as chain:
+        save_all(chain, LONG_RUN, range(4))
+        with (
+            mock.patch("lccodec.chain.save.reference.encode_plan", side_effect=full),
+            pytest.warns(LccodecWarning, match="only in the exact file"),
+        ):
+            chain.save(4, LONG_RUN[4])
+        save_all(chain, LONG_RUN, range(5, 7))
+    assert kinds(chain) == "kiiiddd"
+    assert [chain.info(step).parents for step in (3, 4, 5)] == [(0, 4), (0,), (4,)]
+    assert lccodec.validate(chain.directory, deep=True) == []
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ from lccodec.chain.save.measurement import (
 from lccodec.chain.save.plan import candidates
 from lccodec.constants import ELEMENT_TYPES
 from lccodec.container.checkpoint import open_checkpoint
-from lccodec.container.manifest import QUANTILES, Figures, StoredFigures, combined, read_figures
+from lccodec.container.manifest import QUANTILES, Figures, Manifest, StoredFigures, combined, read_figures
 from lccodec.container.tree import flatten
 from lccodec.element_types import components, work
 from lccodec.policy.policy import Candidate
@@ -168,7 +168,8 @@ def measured(
     lost = x + x.dtype.type(1)  # how values lie is kept where something was lost
     after = candidates(flatten({"": lost if decoded is None else decoded}), {})
     lossy = {c.name: DecodedArray(c.kind, c.shape, c.bits) for c in after}
-    figures = taken(arrays, past).figures(lossy, None if before is None else 3)
+    saved = None if before is None else Manifest(3, None, "lossless", {}, 0, [], (1,), ())
+    figures = taken(arrays, past).figures(lossy, saved)
     return read_figures(figures, 1)[0]
 
 

@@ -274,6 +274,40 @@ def test_a_save_that_is_refused_uses_it_no_longer(tmp_path: Path) -> None:
             two.save(step, STATES[step])
 
 
+def test_of_many_threads_one_uses_it_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them have the lock already; so each looks at the uses of the others."""
+    monkeypatch.setattr(claim, "_SECONDS_BETWEEN_ATTEMPTS", 0.0)
+    using, most, start = list[int](), list[int](), threading.Barrier(4, timeout=60)
+
+    def use(number: int) -> None:
+        own = DirectoryClaim(tmp_path)
+        with own.around_save():
+            pass
+        start.wait()
+        for _ in range(20):
+            one = Use()
+            own.take(one)
+            using.append(number)
+            time.sleep(0.0002)
+            most.append(len(using))
+            using.remove(number)
+            one.end()
+        own.release()
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(4)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert (len(most), max(most)) == (80, 1)
+    assert not (tmp_path / WRITER_NAME).exists()
+
+
 def test_reading_takes_no_claim(tmp_path: Path) -> None:
     HistoryChain(tmp_path).save(0, STATES[0])
     chain = HistoryChain(tmp_path)

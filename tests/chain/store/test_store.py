@@ -86,7 +86,8 @@ def test_a_step_that_only_the_exact_file_has(tmp_path: Path) -> None:
             assert list(store.checkpoints()) == [0, 10]
             assert store.steps() == {**store.checkpoints(), 20: EXACT_NAME}
             assert (store.exact_step(), store.unfinished_step(), store.name_of(20)) == (20, 20, EXACT_NAME)
-            assert store.next_step(20) == 20  # it may be saved again
+            assert store.next_step(20) == (20, None)  # it may be saved again
+            assert store.next_step(21) == (21, 20)
             with pytest.raises(ArgumentError, match="step 20 exists already"):
                 store.next_step(20, [20])
             with pytest.raises(ArgumentError, match="above the latest, 20"):
@@ -114,7 +115,7 @@ def test_an_exact_file_that_can_be_read_only_sometimes(
     (tmp_path / "000000000010.lcc.h5").unlink()
     told = iter([None, 10])
     monkeypatch.setattr(DirectoryStore, "exact_step", lambda _: next(told))
-    assert DirectoryStore(tmp_path).next_step(10) == 10
+    assert DirectoryStore(tmp_path).next_step(10) == (10, None)
 
 
 STEPS = [0, 7, 999_999_999_999, 1_000_000_000_000, (1 << 53) - 1]
