@@ -16,21 +16,8 @@ from lccodec.adapters import torch as adapter
 from lccodec.errors import ArgumentError
 
 from ...support.resumed import Arrays, check_updates, gradients, parameters
+from ...support.resumptions import OPTIMIZERS
 from ...support.torch_states import assert_same, network, train, trained
-
-OPTIMIZERS = {
-    "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
-    "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
-    "adamw": lambda p: torch.optim.AdamW(p, amsgrad=True),
-    "rmsprop": lambda p: torch.optim.RMSprop(p, centered=True, momentum=0.9),
-    "adagrad": torch.optim.Adagrad,
-    "adadelta": torch.optim.Adadelta,
-    "adamax": torch.optim.Adamax,
-    "asgd": torch.optim.ASGD,
-    "rprop": torch.optim.Rprop,
-    "adafactor": torch.optim.Adafactor,
-    "lbfgs": torch.optim.LBFGS,
-}
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
