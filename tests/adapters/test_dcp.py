@@ -65,6 +65,7 @@ from lccodec.errors import (
 from lccodec.parallel import PIECE
 
 from ..support.damage import flip
+from ..support.torch_states import network, train
 from ..support.tuning import tune
 
 RANKS = Path(__file__).parents[1] / "support" / "dcp_ranks.py"
@@ -206,28 +207,19 @@ def test_the_planner_decides_what_is_written_and_what_becomes_of_it(tmp_path):
         assert chain.info().arrays[0].dtype == "float16"
 
 
-def network():
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 1))
+def trainer():
+    model = network()
     return model, torch.optim.AdamW(model.parameters(), lr=0.01)
-
-
-def train(model, optimizer, steps):
-    for step in steps:
-        batch = torch.randn(32, 8, generator=torch.Generator().manual_seed(step))
-        optimizer.zero_grad()
-        (model(batch) - batch.sum(1, keepdim=True)).square().mean().backward()
-        optimizer.step()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(tmp_path, asynchronous):
-    model, optimizer = network()
+    model, optimizer = trainer()
     train(model, optimizer, range(20))
     expected = model.state_dict()
 
-    model, optimizer = network()
+    model, optimizer = trainer()
     writer = LCStorageWriter(tmp_path / "latest", chain=tmp_path / "chain")
     for step in range(0, 15, 5):
         train(model, optimizer, range(step, step + 5))
@@ -240,7 +232,7 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(tmp_path, asynchr
             dcp.save(state, **options)
     train(model, optimizer, range(100, 103))  # lost
 
-    model, optimizer = network()
+    model, optimizer = trainer()
     weights, moments = get_state_dict(model, optimizer)
     state = load({"model": weights, "optimizer": moments, "step": None}, tmp_path / "15")
     set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])

@@ -1,10 +1,16 @@
-"""Worker processes, as the system lists them."""
+"""Worker processes, as the system lists them; and programs that are killed."""
 
 import gc
 import os
 import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+
+from .folders import TESTS
 
 WORKER = re.compile(rb"from lccodec\.chain\.(save\.background|read\.follow_crew) import main")
 
@@ -42,3 +48,15 @@ def started_with(argument: object) -> list[int]:
             if wanted in (place / "cmdline").read_bytes() and is_running(int(place.name)):
                 found.append(int(place.name))
     return found
+
+
+def killed_after(waits: Iterable[float], program: str, *words: object) -> Iterator[None]:
+    """Kill a program, which prints a line once it is ready, after each of some seconds."""
+    for seconds in waits:
+        command = [sys.executable, "-c", program, *map(str, words)]
+        with subprocess.Popen(command, cwd=TESTS.parent, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            threading.Event().wait(seconds)
+            process.kill()
+        yield

@@ -8,11 +8,12 @@ An update of a run that goes on from a restored state is at least half as large,
 as large, as that of the uninterrupted run.
 """
 
-from collections.abc import Callable, Iterator
+import copy
+from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -69,20 +70,6 @@ def further_updates(advance: Callable[[int], Arrays], first: int) -> list[Arrays
     return [{n: after[n] - before[n] for n in after} for before, after in pairwise(states)]
 
 
-def saved_chain(directory: Path, policy: str, states: dict[int, Any], adapter: Any) -> lccodec.Chain:
-    """Return a chain whose newest step is lossy too."""
-    chain = lccodec.Chain(directory, policy, adapter=adapter, newest="history")
-    for step, state in states.items():
-        chain.save(step, state)
-    return chain
-
-
-def restored(chain: lccodec.Chain) -> Iterator[tuple[int, Any]]:
-    """Yield the states that are tried: of the first keyframe, and of the last delta."""
-    for step in (chain.steps[0], chain.steps[-1]):
-        yield step, chain.restore(step)
-
-
 def problems(found: list[Arrays], exact: list[Arrays]) -> list[str]:
     """Return which updates are not finite, or too large or too small beside the exact ones."""
     assert all(np.isfinite(update).all() for updates in exact for update in updates.values())
@@ -95,3 +82,33 @@ def problems(found: list[Arrays], exact: list[Arrays]) -> list[str]:
             elif not wanted / 2 <= size <= wanted * 2:
                 bad.append(f"{name}, step {number}: {size:.3g}, not {wanted:.3g}")
     return bad
+
+
+class Run(Protocol):
+    """What trains the parameters of the task."""
+
+    def advance(self, step: int, /) -> Arrays: ...
+
+    def state(self) -> Any: ...
+
+    def load(self, state: Any, /) -> None: ...
+
+
+def check_updates(run: Run, directory: Path, adapter: Any) -> None:
+    """Restore a first keyframe and a last delta, lossy the newest too; go on from each."""
+    states, wanted = {}, {}
+    for step in range(max(SAVED) + 1):
+        if step in SAVED:
+            states[step] = copy.deepcopy(run.state())
+        run.advance(step)
+    for step, state in states.items():
+        run.load(copy.deepcopy(state))
+        wanted[step] = further_updates(run.advance, step)
+    for preset in PRESETS:
+        with lccodec.Chain(directory / preset, preset, adapter=adapter, newest="history") as chain:
+            for step, state in states.items():
+                chain.save(step, state)
+            for step in (chain.steps[0], chain.steps[-1]):
+                run.load(chain.restore(step))
+                bad = problems(further_updates(run.advance, step), wanted[step])
+                assert bad == [], f"{preset}, {step}: {bad}"

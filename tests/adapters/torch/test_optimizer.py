@@ -3,7 +3,6 @@
 Every optimizer of torch.optim goes on from any lossy state with updates of the right size.
 """
 
-import copy
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,32 +15,9 @@ import torch
 from lccodec.adapters import torch as adapter
 from lccodec.errors import ArgumentError
 
-from ...support.resumed import (
-    PRESETS,
-    SAVED,
-    Arrays,
-    further_updates,
-    gradients,
-    parameters,
-    problems,
-    restored,
-    saved_chain,
-)
+from ...support.resumed import Arrays, check_updates, gradients, parameters
+from ...support.resumptions import OPTIMIZERS
 from ...support.torch_states import assert_same, network, train, trained
-
-OPTIMIZERS = {
-    "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
-    "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
-    "adamw": lambda p: torch.optim.AdamW(p, amsgrad=True),
-    "rmsprop": lambda p: torch.optim.RMSprop(p, centered=True, momentum=0.9),
-    "adagrad": torch.optim.Adagrad,
-    "adadelta": torch.optim.Adadelta,
-    "adamax": torch.optim.Adamax,
-    "asgd": torch.optim.ASGD,
-    "rprop": torch.optim.Rprop,
-    "adafactor": torch.optim.Adafactor,
-    "lbfgs": torch.optim.LBFGS,
-}
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -220,18 +196,4 @@ def test_all_optimizers_are_tried() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "settings"), CASES)
 def test_updates_after_a_restore(tmp_path: Path, kind: type[torch.optim.Optimizer], settings: Any) -> None:
-    run, states, wanted = Run(kind, **settings), {}, {}
-    for step in range(max(SAVED) + 1):
-        if step in SAVED:
-            states[step] = copy.deepcopy(run.state())
-        run.advance(step)
-    for step, state in states.items():
-        run.load(copy.deepcopy(state))
-        wanted[step] = further_updates(run.advance, step)
-    for preset in PRESETS:
-        with saved_chain(tmp_path / preset, preset, states, adapter) as chain:
-            for step, state in restored(chain):
-                run.load(state)
-                found = further_updates(run.advance, step)
-                bad = problems(found, wanted[step])
-                assert bad == [], f"{preset}, {step}: {bad}"
+    check_updates(Run(kind, **settings), tmp_path, adapter)

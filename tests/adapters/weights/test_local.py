@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from lccodec.container.source import FileSource
 
 from ...support.crashes import broken, hold
 from ...support.models import bytes_of, read_model, small_model, trained, write_model
+from ...support.processes import killed_after
 
 STATES = [small_model()]
 for _seed in range(1, 6):
@@ -262,16 +261,7 @@ def test_processes_are_killed_while_they_pull(run: Path, model: Path) -> None:
         "for step in itertools.cycle([1, 4, 2, 5, 3]):\n"
         "    pull(sys.argv[1], sys.argv[2], prefix='model', step=step)\n"
     )
-    root = Path(__file__).parents[3]
-    for number in range(8):
-        command = [sys.executable, "-c", program, str(run), str(model)]
-        process = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        process.stdout.readline()
-        threading.Event().wait(0.03 + 0.037 * number)
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    for _ in killed_after((0.03 + 0.037 * number for number in range(8)), program, run, model):
         assert read_model(model) in [bytes_of(state) for state in STATES]
     pull(run, model, prefix="model")
     assert read_model(model) == bytes_of(STATES[5])

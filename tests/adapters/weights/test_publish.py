@@ -1,8 +1,5 @@
 """What is published is read by a reader that was written from the code of the engines."""
 
-import subprocess
-import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +18,7 @@ from lccodec.element_types import stored_view
 
 from ...support.crashes import hold
 from ...support.models import bytes_of, small_model, trained, write_model
+from ...support.processes import killed_after
 from ...support.weight_versions import pulled
 
 STATES = [small_model()]
@@ -348,16 +346,8 @@ def test_publishers_are_killed(tmp_path: Path) -> None:
         "print('ready', flush=True)\n"
         "while True: publish(sys.argv[1], sys.argv[2], prefix='model', full=True)\n"
     )
-    root = Path(__file__).parents[3]
-    for number in range(6):
-        command = [sys.executable, "-c", program, str(trainer.run), str(trainer.output)]
-        process = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        process.stdout.readline()
-        threading.Event().wait(0.05 + 0.031 * number)
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    waits = (0.05 + 0.031 * number for number in range(6))
+    for _ in killed_after(waits, program, trainer.run, trainer.output):
         for path in trainer.output.glob("weight_v*"):
             trainer.check(int(path.name[8:]), STATES[5])
     assert trainer.publish(full=True) is not None
