@@ -36,7 +36,7 @@ def test_an_optimizer_that_nobody_knows(tmp_path: Path, caplog: pytest.LogCaptur
     assert all(line in str(chain.plan(unknown)) for line in lines)
     with caplog.at_level(logging.WARNING, "lccodec"):
         chain.save(0, unknown)
-    assert "\n".join(lines) in caplog.text
+    assert "\n  ".join(lines) in caplog.text
     chain = lccodec.Chain(tmp_path / "b", newest="history", roles=roles)
     assert all(array.lossy for array in chain.plan(unknown))
     assert not chain.plan(unknown).advice
