@@ -33,7 +33,7 @@ Errors do to it what errors of the weight do. So it is a weight, too, if all of 
 - It has the type and shape of a weight, and is near it: closer than half of the spread of its
   values.
 - It has moved since the parent, towards the weight as it is now. What it moved otherwise is less
-  than the weight itself has moved.
+  than the weight itself has moved. Or it rests: it differs from the parent by what that has lost.
 - Nothing says what it is, or its name calls it an average or a target. A teacher is exact, and so
   is all that is named as something else.
 - It has about as many different values as the weight. Of weights that are quantized or pruned, many
@@ -70,7 +70,8 @@ way, all stay exact.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -264,14 +265,16 @@ _NEAR: Final = 0.5  # of its spread: how far an array may lie from its weight
 _LEAST_CORRELATION: Final = 0.7  # of its movement with the way to its weight
 _MOST_OF_WAY: Final = 0.5  # as far goes a copy, from that before to its weight now
 _STEP: Final = 1.0  # of a copy, in movements of its weight
-_RESTS: Final = 0.9  # movements of the weight: a copy that has moved by less has only lost something
+_RESTS: Final = 0.9  # movements of the weight: a copy rests if it has moved by less
+_LOST: Final = 1.1  # of what it had lost: nor has it moved by more
 _LEAST_VALUES: Final = 0.75  # different ones, over those of the weight
 
 
-def mark_followers(arrays: Sequence[Candidate]) -> None:
+def mark_followers(arrays: Sequence[Candidate], errors: Mapping[str, float] = MappingProxyType({})) -> None:
     """Give the role of a weight to arrays that follow one, and a step to copies.
 
-    Equal arrays and roundings are known by then.
+    Equal arrays and roundings are known by then. `errors` says by name what the reference has lost:
+    what differs from it by that rests.
     """
     perhaps: list[Candidate] = []
     for c in arrays:
@@ -295,7 +298,7 @@ def mark_followers(arrays: Sequence[Candidate]) -> None:
             distances = [float(np.square(x - _values(w, w.bits)).mean()) for w in own]
             nearest = own[int(np.argmin(distances))]
             w, w_before = _values(nearest, nearest.bits), _values(nearest, nearest.reference)
-            _mark(c, x, before, w, _rms(w - w_before))
+            _mark(c, x, before, w, _rms(w - w_before), errors.get(c.name, 0.0))
 
 
 def following(policy: Policy, arrays: Sequence[Candidate]) -> Policy:
@@ -311,7 +314,7 @@ def _is_known(c: Candidate) -> bool:
     return c.kind.kind == "f" and not c.inherited and isinstance(c.reference, np.ndarray)
 
 
-def _mark(c: Candidate, x: Array, before: Array, weight: Array, movement: float) -> None:
+def _mark(c: Candidate, x: Array, before: Array, weight: Array, movement: float, lost: float) -> None:
     """Mark an array that follows a weight, given samples of both."""
     moved, way = x - before, weight - before
     if not (0 < _rms(moved) < np.inf and _rms(x - weight) <= _NEAR * float(np.std(x))):
@@ -323,7 +326,8 @@ def _mark(c: Candidate, x: Array, before: Array, weight: Array, movement: float)
     towards = share > 0 and aside <= movement and aside**2 <= (1 - _LEAST_CORRELATION**2) * _rms(moved) ** 2
     if np.unique(x).size < _LEAST_VALUES * np.unique(weight).size:
         return
-    if towards or _rms(moved) <= _RESTS * movement:
+    rests = _rms(moved) <= _RESTS * movement and _rms(moved) <= _LOST * lost  # neither, if it is NaN
+    if towards or rests:
         c.role, c.why = "weight", FOLLOWER
         # One that is equal to a weight is stored as its copy, and needs no step.
         if c.source is None and not (towards and share < _MOST_OF_WAY):

@@ -228,12 +228,14 @@ NOISE = 0.01 * RNG.normal(size=SIZE)
 WEIGHT = BEFORE + MOVED
 
 
-def marked(name: str, now: np.ndarray, before: np.ndarray, why: str = UNNAMED) -> Candidate:
+def marked(
+    name: str, now: np.ndarray, before: np.ndarray, why: str = UNNAMED, lost: float = 0.0
+) -> Candidate:
     """An array of no role, once it was compared with a weight."""
     single = [array.astype(np.float32) for array in (WEIGHT, BEFORE, now, before)]
     arrays = [candidate("w", single[0], "weight", before=single[1])]
     arrays.append(candidate(name, single[2], "other", why, single[3]))
-    mark_followers(arrays)
+    mark_followers(arrays, {name: lost})
     return arrays[1]
 
 
@@ -243,7 +245,7 @@ def marked(name: str, now: np.ndarray, before: np.ndarray, why: str = UNNAMED) -
         (BEFORE - 0.01 * MOVED + 0.1 * MOVED, BEFORE - 0.01 * MOVED, True),  # an average
         (BEFORE + 0.5 * MOVED, BEFORE - 20 * MOVED, True),  # a copy of a moment ago
         (BEFORE, BEFORE, False),  # a copy that rests as it was saved
-        (WEIGHT + 0.1 * NOISE, WEIGHT, True),  # one that has only lost something
+        (WEIGHT + 0.1 * NOISE, WEIGHT, False),
         (BEFORE - MOVED, BEFORE, False),  # moves away
         (BEFORE + NOISE, BEFORE, False),
         (0.1 * BEFORE + 0.1 * MOVED, 0.1 * BEFORE, False),  # is far
@@ -253,6 +255,27 @@ def marked(name: str, now: np.ndarray, before: np.ndarray, why: str = UNNAMED) -
 def test_what_follows(now: np.ndarray, before: np.ndarray, follows: bool) -> None:
     found = marked("list/0", now, before)
     assert (found.role, found.why) == (("weight", FOLLOWER) if follows else ("other", UNNAMED))
+
+
+@pytest.mark.parametrize(("lost", "rests"), [(0, False), (0.0008, False), (0.001, True), (np.nan, False)])
+def test_what_differs_by_what_was_lost_rests(lost: float, rests: bool) -> None:
+    assert (marked("list/0", WEIGHT + 0.1 * NOISE, WEIGHT, lost=lost).role == "weight") == rests
+
+
+@pytest.mark.parametrize("change", ["moves aside", "grows", "turns back"])
+def test_what_is_near_a_weight_and_goes_its_own_way_is_exact(tmp_path: Path, change: str) -> None:
+    """By less than the weight moves: nothing of it must be lost."""
+    rng = np.random.default_rng(0)
+    weight = rng.normal(size=(50, 60))
+    near = weight.astype(np.float32)
+    chain = lccodec.Chain(tmp_path, newest="history")
+    for step in range(4):
+        moved = 0.01 * rng.normal(size=(50, 60))
+        aside = {"moves aside": 0.1 * rng.permutation(moved), "grows": 0.001 * near, "turns back": -moved / 2}
+        weight, near = weight + moved, (near + aside[change]).astype(np.float32)
+        state = {"model": {"w": weight.astype(np.float32)}, "list": {"w": near}}
+        chain.save(step, state)
+        assert np.array_equal(chain.restore()["list"]["w"], near)
 
 
 @pytest.mark.parametrize(
