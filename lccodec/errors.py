@@ -34,7 +34,7 @@ class LccodecError(Exception):
     """Base of every error that lccodec raises on purpose."""
 
     def __str__(self) -> str:
-        return printable(super().__str__(), lines=True)
+        return printable(super().__str__(), indented=True)
 
 
 class ArgumentError(LccodecError, ValueError):
@@ -65,7 +65,7 @@ class DataError(LccodecError, ValueError):
         self.message = message
 
     def __str__(self) -> str:
-        return printable(f"{self.where}: {self.message} [{self.rule}]", lines=True)
+        return printable(f"{self.where}: {self.message} [{self.rule}]", indented=True)
 
     def inside(self, place: str) -> DataError:
         """Return the same error with `place` put before its `where`."""
@@ -157,7 +157,7 @@ def warn(message: str) -> None:
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and f"{frame.f_globals.get('__name__')}.".startswith(f"{_PACKAGE}."):
         frame, level = frame.f_back, level + 1
-    warnings.warn(printable(message, lines=True), LccodecWarning, stacklevel=level)
+    warnings.warn(printable(message, indented=True), LccodecWarning, stacklevel=level)
 
 
 # --- checks of arguments --------------------------------------------------------------------------

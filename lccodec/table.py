@@ -294,13 +294,16 @@ def evenly_spaced(items: Sequence[_Item], count: int) -> list[_Item]:
     return [items[round(place * distance)] for place in range(count)]
 
 
-def printable(text: object, *, lines: bool = False) -> str:
-    """Return the text of an object with escapes for what is not printable; `lines` keeps their
-    ends.
+def printable(text: object, *, lines: bool = False, indented: bool = False) -> str:
+    """Return the text of an object with escapes for what is not printable.
+
+    `lines` keeps the ends of lines, and `indented` those before a line that two spaces begin, as
+    messages go on: other ends are part of a name, which could look like a message of its own.
     """
     shown = str(text)
     if shown.isprintable():
         return shown
-    if lines:
-        return "\n".join(map(printable, shown.split("\n")))
+    if lines or indented:
+        end = "\n" if lines else "\n  "
+        return end.join(map(printable, shown.split(end)))
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)

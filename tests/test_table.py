@@ -8,13 +8,16 @@ import shutil
 import sys
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lccodec
 from lccodec import errors
 from lccodec.table import Overview, Shown, Table, cut, ends, printable, width
 
+from .support.paths import checkpoint_path
 from .support.programs import run_program
 
 HOSTILE = "<script>alert('x')</script>\x1b[2J&amp;\u202e\""
@@ -195,8 +198,9 @@ def test_errors_are_printable_and_keep_what_they_hold(kind):
     found = kind(*words)
     assert str(found).isprintable()
     assert found.args == words
-    found = kind("LCC-X", "a", "b\nc") if issubclass(kind, errors.DataError) else kind("b\nc")
-    assert "b\nc" in str(found)  # a list of what is wrong
+    told = "b\n  c\nd"  # a list of what is wrong, and a name
+    found = kind("LCC-X", "a", told) if issubclass(kind, errors.DataError) else kind(told)
+    assert "b\n  c\\nd" in str(found)
 
 
 def test_an_error_of_the_system_names_its_file():
@@ -205,8 +209,21 @@ def test_an_error_of_the_system_names_its_file():
 
 def test_warnings_are_printable():
     with pytest.warns(errors.LccodecWarning) as caught:
-        errors.warn(f"{HOSTILE}\nmore")
-    assert str(caught[0].message).replace("\n", "").isprintable()
+        errors.warn(f"{HOSTILE}\n  more")
+    assert str(caught[0].message).replace("\n  ", "").isprintable()
+
+
+def test_a_name_makes_no_line_of_a_log(tmp_path, caplog, recwarn):
+    run = tmp_path / "run\nERROR:root:all is lost"
+    with caplog.at_level("INFO", "lccodec"), lccodec.Chain(run) as chain:
+        chain.save(0, {"model": {"w\nERROR": np.ones((4, 4), np.float32)}})
+        checkpoint_path(run, 0).unlink()
+        chain.save(1, {"model": {"w\nERROR": np.zeros((4, 4), np.float32)}})
+    told = [record.getMessage() for record in caplog.records] + [str(w.message) for w in recwarn]
+    assert len(told) > 2
+    assert not any("\nERROR" in text for text in told)
+    with pytest.raises(lccodec.ChainError, match=r"run\\nERROR"):
+        chain.restore(7)
 
 
 @pytest.mark.slow

@@ -639,4 +639,4 @@ def _at_exit() -> None:
             saver.close()
         except Exception as error:
             lines = f"lccodec: {error}", *getattr(error, "__notes__", ())
-            print(printable("\n  ".join(lines), lines=True), file=sys.stderr)
+            print(printable("\n  ".join(lines), indented=True), file=sys.stderr)

@@ -23,7 +23,7 @@ from typing import Final
 
 import numpy as np
 
-from ..element_types import Array, has_negative, work
+from ..element_types import Array, has_negative, scattered, work
 from .optimizer import Path, path_of
 from .policy import Candidate
 from .roles import EXACT_BY_DEFAULT, GIVEN, UNSAFE, Role, called_weight
@@ -33,7 +33,6 @@ __all__ = ["LARGE_ARRAY_ELEMENTS", "advised_roles", "known_to_harm"]
 
 LARGE_ARRAY_ELEMENTS: Final = 1 << 12  # as many are worth a word if no name says the role
 _MOST_EXACT: Final = 0.5  # of the bytes of a state: with more, roles are advised
-_MAX_LINES: Final = 8
 
 #: What an optimizer keeps beside moments that are in another basis, or that belong together.
 _BASIS: Final = re.compile(r"gg|q|(inv_)?precond\w*|(inv_)?factor_matrices|eigen\w*")
@@ -59,6 +58,7 @@ def advised_roles(arrays: Sequence[Candidate], exact: Collection[str]) -> dict[s
     if sum(c.bits.nbytes for c in large) <= _MOST_EXACT * total:
         return {}
     harmful, others = _harmful(arrays), _beside(arrays)
+    weights = [c for c in arrays if c.why != UNSAFE and called_weight(c.name)]
     groups: dict[str, list[Candidate]] = {}
     for c in large:
         if c.why == UNSAFE:
@@ -67,17 +67,52 @@ def advised_roles(arrays: Sequence[Candidate], exact: Collection[str]) -> dict[s
         elif not called_weight(c.name):
             continue
         groups.setdefault(_pattern(c.name), []).append(c)
-    weights = [c for c in arrays if c.why != UNSAFE and called_weight(c.name)]
+    roles = {pattern: _guessed(members, weights) for pattern, members in groups.items()}
     found: dict[str, Role] = {}
-    for pattern, members in groups.items():
-        role = _guessed(members, weights)
-        if role is not None:
+    for pattern, own in _with_trees(roles, arrays).items():
+        if own is not None:
             reached = {c.name for c in arrays if fnmatchcase(c.name, pattern)}
-            fits = reached == {c.name for c in arrays if _pattern(c.name) == pattern}
-            found.update(dict.fromkeys([pattern] if fits else [c.name for c in members], role))
-        if len(found) >= _MAX_LINES:
-            break
-    return dict(list(found.items())[:_MAX_LINES])
+            fits = pattern not in groups or reached == {c.name for c in arrays if _pattern(c.name) == pattern}
+            found.update(dict.fromkeys([pattern] if fits else [c.name for c in groups[pattern]], own))
+    return found
+
+
+def _with_trees(roles: Mapping[str, Role | None], arrays: Sequence[Candidate]) -> dict[str, Role | None]:
+    """Return roles by pattern, with one pattern for all arrays below a place, where one will do.
+
+    A tree of moments has an array for each layer, and layers have names. Small arrays of the tree
+    have the role, too.
+    """
+    below: dict[str, list[Candidate]] = {}
+    for c in arrays:
+        for place in _places(_pattern(c.name)):
+            below.setdefault(place, []).append(c)
+    trees: dict[str, str] = {}  # the pattern of a tree, by its place
+    for role, place in {(role, place): None for pattern, role in roles.items() for place in _places(pattern)}:
+        own, tree = below[place], f"{place}/*"
+        fits = len({_pattern(c.name) for c in own} & roles.keys()) > 1  # else its own pattern will do
+        fits = fits and all(_may_have(role, c, roles) for c in own)
+        if fits and len(own) == sum(fnmatchcase(c.name, tree) for c in arrays):
+            trees[place] = tree
+    whole = {p: next((trees[place] for place in _places(p) if place in trees), p) for p in roles}
+    return {whole[pattern]: role for pattern, role in roles.items()}
+
+
+def _places(pattern: str) -> list[str]:
+    """Return the places that an array is below, the outermost first."""
+    parts = pattern.split("/")
+    return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
+
+
+def _may_have(role: Role | None, c: Candidate, roles: Mapping[str, Role | None]) -> bool:
+    """Return whether an array has this role in a tree in which others have it."""
+    if (pattern := _pattern(c.name)) in roles:
+        return roles[pattern] == role
+    if c.kind.kind != "f" or c.role != "other" or c.elements >= LARGE_ARRAY_ELEMENTS:
+        return False
+    if role == "weight":
+        return called_weight(c.name) and c.why != UNSAFE and c.why in EXACT_BY_DEFAULT
+    return c.why == UNSAFE and (role == "first_moment" or not has_negative(c.bits, c.kind))
 
 
 def known_to_harm(arrays: Sequence[Candidate]) -> list[str]:
@@ -130,7 +165,7 @@ def _is_like_a_weight(c: Candidate, weights: Sequence[Candidate]) -> bool:
 
 
 def _values(c: Candidate) -> Array:
-    return work(c.bits[:: c.bits.size // LARGE_ARRAY_ELEMENTS].copy(), c.kind).astype(np.float64)
+    return work(c.bits.take(scattered(c.bits.size, LARGE_ARRAY_ELEMENTS)), c.kind).astype(np.float64)
 
 
 def _correlation(one: Array, other: Array) -> float:

@@ -16,7 +16,7 @@ is too small by at most a ninth.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final
 
@@ -70,14 +70,23 @@ def centered(policy: Policy, arrays: Sequence[Candidate], alone: bool) -> Policy
 
 def squares_of_means(roles: Mapping[str, Role]) -> dict[str, str]:
     """Return the name of the mean of squares for that of each mean, of centered optimizers."""
-    means = [name for name, role in roles.items() if role == "first_moment" and _MEAN in path_of(name)]
-    by_path = {path_of(name): name for name in roles} if means else {}
-    found = {}
-    for name in means:
-        square = by_path.get(tuple(_SQUARES if part == _MEAN else part for part in path_of(name)))
-        if square is not None and roles[square] == "second_moment":
-            found[name] = square
-    return found
+    return {
+        mean: square
+        for mean, square in means_of_squares(roles).items()
+        if (roles[mean], roles[square]) == ("first_moment", "second_moment")
+    }
+
+
+def means_of_squares(names: Collection[str]) -> dict[str, str]:
+    """Return the array called the mean of squares beside each that is called the mean."""
+    there = any(_MEAN in name.lower() for name in names)  # else all paths would be made for nothing
+    by_path = {path_of(name): name for name in names} if there else {}
+    squares = {
+        name: by_path.get(tuple(_SQUARES if part == _MEAN else part for part in path))
+        for path, name in by_path.items()
+        if _MEAN in path
+    }
+    return {mean: square for mean, square in squares.items() if square is not None}
 
 
 def _coder(policy: Policy, c: Candidate, alone: bool) -> Quantizer:

@@ -19,12 +19,13 @@ from ..quantizers.registry import quantizer_text
 from .declared import obeyed, roles_of
 from .policy import Candidate, Declaration, Policy
 from .presets import POLICIES, resolve_policy
-from .roles import FOLLOWER, MASTER, ROLES, ROUNDED, Assignment, Role, assign_roles, check_roles
+from .roles import FOLLOWER, MASTER, NO_MOMENT, ROLES, ROUNDED, Assignment, Role, assign_roles, check_roles
 
 #: What is kept of the newest state: the exact file and the history's checkpoint, or that alone.
 NewestMode: TypeAlias = Literal["exact", "history"]
 KEPT: Final = ("exact", "history")
 
+_BY_VALUES: Final = frozenset([FOLLOWER, MASTER, NO_MOMENT, ROUNDED])
 _WHY_RECORDED: Final = "from a framework's structures when it was saved"
 
 
@@ -108,7 +109,7 @@ def needed_record(record: Record, arrays: Iterable[Candidate], known: Collection
     candidates = list(arrays)
     by_values = False
     for c in candidates:
-        by_values |= c.why in (FOLLOWER, MASTER, ROUNDED) or bool(c.declared)
+        by_values |= c.why in _BY_VALUES or bool(c.declared)
     if not record.roles and not known and not by_values:  # all follow from names and shapes
         return replace(record, known={})
     shapes = {c.name: c.shape for c in candidates}

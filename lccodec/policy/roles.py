@@ -23,8 +23,8 @@ framework knows by types:
 4. A tree that has the structure of a model and is known to be an average of its weights has
    weights, too.
 5. All else is exact. But a save looks at values, too, and finds weights that it has in two types,
-   which of a partly frozen model have moved, and what follows weights
-   (:mod:`lccodec.policy.values`).
+   which of a partly frozen model have moved, what follows weights, and what is no moment though
+   names say so (:mod:`lccodec.policy.values`).
 
 **Averages** of weights are exponential moving averages, or those of stochastic averaging.
 
@@ -74,12 +74,15 @@ FOLLOWER: Final = "follows a weight, by its values"
 KEPT: Final = "a weight that an optimizer keeps"
 #: Why an array is a first moment: its square is taken from a second moment.
 CENTER: Final = "the mean of a centered optimizer"
+#: Why an array is a first moment: a state of optax that in a chain is a mean of updates.
+MEAN_OF_OPTAX: Final = "EmaState.ema of optax"
 #: Why an array is ``other``: no source says anything about it, or not enough.
 UNNAMED: Final = "nothing names it"
 UNTRAINED: Final = "no parameter of the optimizer"
 PERHAPS: Final = "perhaps a parameter of the optimizer"
 UNSAFE: Final = "no moment known to be safe"
 UNKNOWN: Final = "of an optimizer that is not known"
+NO_MOMENT: Final = "named as a moment, not known to be one"
 OUTSIDE: Final = "not in the model"
 #: How the reason ends if a word in the name says that an array is exact.
 EXACT_NAME: Final = " is exact"

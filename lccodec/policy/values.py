@@ -33,7 +33,7 @@ Errors do to it what errors of the weight do. So it is a weight, too, if all of 
 - It has the type and shape of a weight, and is near it: closer than half of the spread of its
   values.
 - It has moved since the parent, towards the weight as it is now. What it moved otherwise is less
-  than the weight itself has moved.
+  than the weight itself has moved. Or it rests: it differs from the parent by what that has lost.
 - Nothing says what it is, or its name calls it an average or a target. A teacher is exact, and so
   is all that is named as something else.
 - It has about as many different values as the weight. Of weights that are quantized or pruned, many
@@ -45,9 +45,19 @@ dead zone until it moves again.
 
 An array that does not move takes no bytes in a delta. So it is exact in the next keyframe, too.
 
-**Means of weights** may be called as a first moment is (``exp_avg``, ``m``), where no name says
-that there is an optimizer. Coded as a moment, little would be left of one. But a mean of gradients
-is not like its weight, and a mean of weights is: then it is no moment.
+**Moments by name alone** (``exp_avg``, ``m`` and ``v`` beside a weight), where no name says that
+there is an optimizer, may be something else: a mean of weights, mean and variance of a posterior,
+keys and values. Coded as moments, little would be left of them. So their values must fit, and all
+those of one place are exact if they do not:
+
+- A mean of gradients is not like its weight, and a mean of weights is.
+- Means of squares are not negative. A mean of gradients is hardly ever above their root, and is not
+  zero where they are not.
+- A mean of gradients changes from save to save by about its size, a parameter by little. So at the
+  first save nobody knows, and all are exact.
+
+The state of ``optax.ema``, which is a mean of updates in a chain, and of weights elsewhere, is
+compared with the weights alone.
 
 **Trained weights of a partly frozen model.** An optimizer that was given the trained parameters
 alone, without names, keeps moments of so many arrays of a shape, and the model has more of that
@@ -60,7 +70,8 @@ way, all stay exact.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -70,13 +81,15 @@ from ..element_types import Array, rounded_copy, scattered, work
 from ..parallel import slices
 from ..quantizers.base import Quantizer
 from ..quantizers.uniform import UniformDeadzone
-from .optimizer import as_many, name_parts, path_of
+from .optimizer import Path, as_many, name_parts, path_of
 from .policy import Candidate, Policy
 from .roles import (
     BY_NAME,
     EXACT_NAME,
     FOLLOWER,
     MASTER,
+    MEAN_OF_OPTAX,
+    NO_MOMENT,
     OUTSIDE,
     PARAMETER,
     PERHAPS,
@@ -95,7 +108,7 @@ def mark_copies(arrays: Sequence[Candidate]) -> None:
 
     Arrays that a save leaves out are neither copies nor sources.
     """
-    mark_means(arrays)
+    mark_named(arrays)
     mark_equal(arrays, mark_rounded(arrays))
 
 
@@ -177,7 +190,7 @@ _MIN_ELEMENTS: Final = 16
 
 
 #: Why an array is exact, if nothing says what it is.
-_SILENT: Final = frozenset([UNNAMED, UNTRAINED, PERHAPS, UNSAFE, OUTSIDE])
+_SILENT: Final = frozenset([UNNAMED, NO_MOMENT, UNTRAINED, PERHAPS, UNSAFE, OUTSIDE])
 
 
 def mark_rounded(arrays: Sequence[Candidate]) -> set[str]:
@@ -243,7 +256,7 @@ def _share_role(c: Candidate, source: Candidate) -> None:
             c.role, c.why = "weight", ROUNDED
 
 
-_MAY_FOLLOW: Final = frozenset([UNNAMED, UNTRAINED, PERHAPS, OUTSIDE])
+_MAY_FOLLOW: Final = frozenset([UNNAMED, NO_MOMENT, UNTRAINED, PERHAPS, OUTSIDE])
 _MIN_FOLLOWING: Final = 256  # of an array: the correlations of fewer say little
 _FOLLOWED_SAMPLE: Final = 1 << 12  # about how many elements are compared
 _MAX_WEIGHTS: Final = 256  # weights of one shape
@@ -252,14 +265,16 @@ _NEAR: Final = 0.5  # of its spread: how far an array may lie from its weight
 _LEAST_CORRELATION: Final = 0.7  # of its movement with the way to its weight
 _MOST_OF_WAY: Final = 0.5  # as far goes a copy, from that before to its weight now
 _STEP: Final = 1.0  # of a copy, in movements of its weight
-_RESTS: Final = 0.9  # movements of the weight: a copy that has moved by less has only lost something
+_RESTS: Final = 0.9  # movements of the weight: a copy rests if it has moved by less
+_LOST: Final = 1.1  # of what it had lost: nor has it moved by more
 _LEAST_VALUES: Final = 0.75  # different ones, over those of the weight
 
 
-def mark_followers(arrays: Sequence[Candidate]) -> None:
+def mark_followers(arrays: Sequence[Candidate], errors: Mapping[str, float] = MappingProxyType({})) -> None:
     """Give the role of a weight to arrays that follow one, and a step to copies.
 
-    Equal arrays and roundings are known by then.
+    Equal arrays and roundings are known by then. `errors` says by name what the reference has lost:
+    what differs from it by that rests.
     """
     perhaps: list[Candidate] = []
     for c in arrays:
@@ -283,7 +298,7 @@ def mark_followers(arrays: Sequence[Candidate]) -> None:
             distances = [float(np.square(x - _values(w, w.bits)).mean()) for w in own]
             nearest = own[int(np.argmin(distances))]
             w, w_before = _values(nearest, nearest.bits), _values(nearest, nearest.reference)
-            _mark(c, x, before, w, _rms(w - w_before))
+            _mark(c, x, before, w, _rms(w - w_before), errors.get(c.name, 0.0))
 
 
 def following(policy: Policy, arrays: Sequence[Candidate]) -> Policy:
@@ -299,7 +314,7 @@ def _is_known(c: Candidate) -> bool:
     return c.kind.kind == "f" and not c.inherited and isinstance(c.reference, np.ndarray)
 
 
-def _mark(c: Candidate, x: Array, before: Array, weight: Array, movement: float) -> None:
+def _mark(c: Candidate, x: Array, before: Array, weight: Array, movement: float, lost: float) -> None:
     """Mark an array that follows a weight, given samples of both."""
     moved, way = x - before, weight - before
     if not (0 < _rms(moved) < np.inf and _rms(x - weight) <= _NEAR * float(np.std(x))):
@@ -311,7 +326,8 @@ def _mark(c: Candidate, x: Array, before: Array, weight: Array, movement: float)
     towards = share > 0 and aside <= movement and aside**2 <= (1 - _LEAST_CORRELATION**2) * _rms(moved) ** 2
     if np.unique(x).size < _LEAST_VALUES * np.unique(weight).size:
         return
-    if towards or _rms(moved) <= _RESTS * movement:
+    rests = _rms(moved) <= _RESTS * movement and _rms(moved) <= _LOST * lost  # neither, if it is NaN
+    if towards or rests:
         c.role, c.why = "weight", FOLLOWER
         # One that is equal to a weight is stored as its copy, and needs no step.
         if c.source is None and not (towards and share < _MOST_OF_WAY):
@@ -328,28 +344,80 @@ def _rms(values: Array) -> float:
     return float(np.sqrt(np.square(values).mean()))
 
 
+_MOMENTS: Final = ("first_moment", "second_moment")
 _MEAN_CORRELATION: Final = 0.7  # of a mean of weights with the weight
+_LEAST_CHANGE: Final = 0.3  # of a mean of gradients between two saves, over its size
+_MOST_SQUARED: Final = 64.0  # of the square of such a mean, over that of squares: Adam's are below 53
+_MOST_ABOVE: Final = 0.01  # of the elements
 
 
-def mark_means(arrays: Sequence[Candidate]) -> None:
-    """Take the role of a first moment from means of weights that only their names give it."""
-    by_name: dict[str, Candidate] = {}
-    for c in arrays:  # a name alone makes it a first moment, and names no optimizer
-        named = c.role == "first_moment" and c.why.endswith(BY_NAME) and c.kind.kind == "f"
-        if named and not any(meaning(part).optimizer for part in name_parts(c.name)):
-            by_name[c.name] = c
-    if not by_name:
+def mark_named(arrays: Sequence[Candidate]) -> None:
+    """Take the roles of moments from arrays that only names give one, if values say no."""
+    places: dict[Path, list[tuple[Path, Candidate]]] = {}
+    for c in arrays:
+        is_moment = c.role in _MOMENTS and c.kind.kind == "f" and c.elements and not c.inherited
+        if is_moment and (found := _named_place(c)) is not None:
+            places.setdefault(found[0], []).append((found[1], c))
+    if not places:
         return
+    by_name = {c.name: c for moments in places.values() for _, c in moments}
     by_name |= {c.name: c for c in arrays if c.role == "weight"}
     roles = {name: c.role for name, c in by_name.items()}
     shapes = {name: c.shape for name, c in by_name.items()}
-    for weight, name in find_moments(roles, shapes, "first_moment").items():
-        w, c = by_name[weight], by_name[name]
-        if w.kind is c.kind and c.elements >= _MIN_FOLLOWING:
-            with np.errstate(all="ignore"):
-                like = float(np.corrcoef(_values(w, None), _values(c, None))[0, 1])
-            if like > _MEAN_CORRELATION:
-                c.role, c.why = "other", UNNAMED
+    pairs = find_moments(roles, shapes, "first_moment").items()
+    with np.errstate(all="ignore"):
+        means = {name for weight, name in pairs if _is_like(by_name[name], by_name[weight])}
+        for moments in places.values():
+            typed = moments[0][1].why == MEAN_OF_OPTAX
+            if any(c.name in means for _, c in moments) or not (typed or _may_be_moments(moments)):
+                for _, c in moments:
+                    c.role, c.why = "other", NO_MOMENT
+
+
+def _named_place(c: Candidate) -> tuple[Path, Path] | None:
+    """Return the path to the entry that makes an array a moment, and what follows; None if none."""
+    path, entry = path_of(c.name), c.why.removesuffix(BY_NAME).strip("'")
+    if c.why == MEAN_OF_OPTAX:
+        entry = "ema"
+    elif not c.why.endswith(BY_NAME) or any(meaning(part).optimizer for part in name_parts(c.name)):
+        return None
+    depth = next(at for at, part in enumerate(path) if part == entry or part.endswith(f"_{entry}"))
+    return path[:depth], (path[depth].removesuffix(entry), *path[depth + 1 :])
+
+
+def _is_like(c: Candidate, weight: Candidate) -> bool:
+    """Return whether an array is a mean of a weight, and no mean of its gradients."""
+    if c.kind is not weight.kind or c.elements < _MIN_FOLLOWING:
+        return False
+    return float(np.corrcoef(_values(weight, None), _values(c, None))[0, 1]) > _MEAN_CORRELATION
+
+
+def _may_be_moments(moments: Sequence[tuple[Path, Candidate]]) -> bool:
+    """Return whether all arrays of one place may be moments, by their values."""
+    firsts = {end: c for end, c in moments if c.role == "first_moment"}
+    if any(not isinstance(c.reference, np.ndarray) for c in firsts.values()):
+        return False
+    above, compared, squared_before = 0, 0, 0.0
+    for end, c in moments:
+        if c.role == "second_moment":
+            squares = _values(c, None)
+            if (squares < 0).any():
+                return False
+            if end in firsts and isinstance(c.reference, np.ndarray):
+                above += int(
+                    np.count_nonzero(np.square(_values(firsts[end], None)) > _MOST_SQUARED * squares)
+                )
+                compared += squares.size
+                squared_before += _rms(_values(c, c.reference))
+    size, change, before = 0.0, 0.0, 0.0
+    for c in firsts.values():
+        now, was = _values(c, None), _values(c, c.reference)
+        size += c.elements * _rms(now) ** 2
+        change += c.elements * _rms(now - was) ** 2
+        before += _rms(was)
+    if squared_before and not before:
+        return False
+    return change >= _LEAST_CHANGE**2 * size and above <= _MOST_ABOVE * compared
 
 
 def mark_trained(arrays: Sequence[Candidate]) -> None:

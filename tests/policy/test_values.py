@@ -228,12 +228,14 @@ NOISE = 0.01 * RNG.normal(size=SIZE)
 WEIGHT = BEFORE + MOVED
 
 
-def marked(name: str, now: np.ndarray, before: np.ndarray, why: str = UNNAMED) -> Candidate:
+def marked(
+    name: str, now: np.ndarray, before: np.ndarray, why: str = UNNAMED, lost: float = 0.0
+) -> Candidate:
     """An array of no role, once it was compared with a weight."""
     single = [array.astype(np.float32) for array in (WEIGHT, BEFORE, now, before)]
     arrays = [candidate("w", single[0], "weight", before=single[1])]
     arrays.append(candidate(name, single[2], "other", why, single[3]))
-    mark_followers(arrays)
+    mark_followers(arrays, {name: lost})
     return arrays[1]
 
 
@@ -243,7 +245,7 @@ def marked(name: str, now: np.ndarray, before: np.ndarray, why: str = UNNAMED) -
         (BEFORE - 0.01 * MOVED + 0.1 * MOVED, BEFORE - 0.01 * MOVED, True),  # an average
         (BEFORE + 0.5 * MOVED, BEFORE - 20 * MOVED, True),  # a copy of a moment ago
         (BEFORE, BEFORE, False),  # a copy that rests as it was saved
-        (WEIGHT + 0.1 * NOISE, WEIGHT, True),  # one that has only lost something
+        (WEIGHT + 0.1 * NOISE, WEIGHT, False),
         (BEFORE - MOVED, BEFORE, False),  # moves away
         (BEFORE + NOISE, BEFORE, False),
         (0.1 * BEFORE + 0.1 * MOVED, 0.1 * BEFORE, False),  # is far
@@ -253,6 +255,27 @@ def marked(name: str, now: np.ndarray, before: np.ndarray, why: str = UNNAMED) -
 def test_what_follows(now: np.ndarray, before: np.ndarray, follows: bool) -> None:
     found = marked("list/0", now, before)
     assert (found.role, found.why) == (("weight", FOLLOWER) if follows else ("other", UNNAMED))
+
+
+@pytest.mark.parametrize(("lost", "rests"), [(0, False), (0.0008, False), (0.001, True), (np.nan, False)])
+def test_what_differs_by_what_was_lost_rests(lost: float, rests: bool) -> None:
+    assert (marked("list/0", WEIGHT + 0.1 * NOISE, WEIGHT, lost=lost).role == "weight") == rests
+
+
+@pytest.mark.parametrize("change", ["moves aside", "grows", "turns back"])
+def test_what_is_near_a_weight_and_goes_its_own_way_is_exact(tmp_path: Path, change: str) -> None:
+    """By less than the weight moves: nothing of it must be lost."""
+    rng = np.random.default_rng(0)
+    weight = rng.normal(size=(50, 60))
+    near = weight.astype(np.float32)
+    chain = lccodec.Chain(tmp_path, newest="history")
+    for step in range(4):
+        moved = 0.01 * rng.normal(size=(50, 60))
+        aside = {"moves aside": 0.1 * rng.permutation(moved), "grows": 0.001 * near, "turns back": -moved / 2}
+        weight, near = weight + moved, (near + aside[change]).astype(np.float32)
+        state = {"model": {"w": weight.astype(np.float32)}, "list": {"w": near}}
+        chain.save(step, state)
+        assert np.array_equal(chain.restore()["list"]["w"], near)
 
 
 @pytest.mark.parametrize(
@@ -296,19 +319,63 @@ def test_names_of_what_is_exact(name: str, follows: bool) -> None:
     assert (marked(name, BEFORE + 0.1 * MOVED, BEFORE, "'x' is exact").role == "weight") == follows
 
 
+SQUARES = np.random.default_rng(1).uniform(1, 2, SIZE) * 1e-4
+
+
 @pytest.mark.parametrize(
-    ("name", "array", "role"),
+    ("name", "mean", "before", "squares", "are_moments"),
     [
-        ("exp_avg/w", 0.3 * BEFORE, "other"),  # a mean of weights that began at zero
-        ("exp_avg/w", NOISE, "first_moment"),
-        ("optimizer/exp_avg/w", BEFORE, "first_moment"),  # an optimizer's, whatever its values are
+        ("m/w", NOISE, MOVED, SQUARES, True),
+        ("m/w", NOISE, MOVED, 0.1 * SQUARES, True),
+        ("m/w", 0.3 * BEFORE, MOVED, BEFORE**2, False),  # a mean of weights that began at zero
+        ("m/w", NOISE, None, SQUARES, False),  # nobody knows yet
+        ("m/w", NOISE, NOISE + 0.1 * MOVED, SQUARES, False),  # a parameter: it moves by little
+        ("m/w", NOISE, MOVED, 0.001 * SQUARES, False),  # the mean and the variance of a posterior
+        ("m/w", NOISE, MOVED, NOISE, False),  # values of attention
+        ("m/w", NOISE, 0 * MOVED, SQUARES, False),  # squares without a mean before
+        ("optimizer/m/w", BEFORE, None, -SQUARES, True),  # an optimizer's, whatever its values are
     ],
 )
-def test_a_mean_of_weights_is_no_moment(name: str, array: np.ndarray, role: str) -> None:
-    w = candidate("model/w", WEIGHT.astype(np.float32), "weight")
-    mean = candidate(name, array.astype(np.float32), "first_moment", "'exp_avg' of an optimizer")
-    mark_copies([w, mean])
-    assert mean.role == role
+def test_moments_by_name_alone(
+    name: str, mean: np.ndarray, before: np.ndarray | None, squares: np.ndarray, are_moments: bool
+) -> None:
+    arrays = [candidate("model/w", WEIGHT.astype(np.float32), "weight")]
+    was = None if before is None else before.astype(np.float32)
+    arrays.append(candidate(name, mean.astype(np.float32), "first_moment", "'m' of an optimizer", was))
+    other, also = name.replace("m/", "v/"), squares.astype(np.float32)
+    arrays.append(candidate(other, also, "second_moment", "'v' of an optimizer", also))
+    mark_copies(arrays)
+    roles = [c.role for c in arrays[1:]]
+    assert roles == (["first_moment", "second_moment"] if are_moments else ["other", "other"])
+
+
+def test_of_a_posterior_nothing_is_lost(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    layer = {name: rng.normal(size=(50, 60)).astype(np.float32) for name in ("w", "m", "v")}
+    layer["v"] **= 2
+    states = []
+    with lccodec.Chain(tmp_path, hindsight=3) as chain:
+        for step in range(7):
+            factor = 1 + 0.01 * rng.normal(size=(50, 60)).astype(np.float32)
+            layer = {name: array * factor for name, array in layer.items()}
+            states.append({"layer": layer})
+            chain.save(step, states[-1])
+    for step, state in enumerate(states):
+        found = chain.restore(step, exact=False)["layer"]
+        assert all(np.array_equal(found[name], state["layer"][name]) for name in ("m", "v"))
+
+
+def test_what_is_a_moment_at_the_second_save_stays_one(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    chain = lccodec.Chain(tmp_path, newest="history")
+    lossy = []
+    for step in range(5):
+        arrays = [0.1 * rng.normal(size=(50, 60)) + 0.01 * step, rng.uniform(0.5, 1, (50, 60))]
+        state = dict(zip("mv", [{"w": array.astype(np.float32)} for array in arrays], strict=True))
+        state["params"] = {"w": rng.normal(size=(50, 60)).astype(np.float32)}
+        lossy.append([array.lossy for array in chain.plan(state) if array.name != "params/w"])
+        chain.save(step, state)
+    assert lossy == [[False, False], *[[True, True]] * 4]
 
 
 def test_a_mean_with_the_name_of_a_moment_is_kept(tmp_path: Path) -> None:

@@ -876,7 +876,7 @@ def _at_exit() -> None:
             background.give_warnings()
         except Exception as error:
             lines = f"lccodec: {error}", *getattr(error, "__notes__", ())
-            print(printable("\n  ".join(lines), lines=True), file=sys.stderr)
+            print(printable("\n  ".join(lines), indented=True), file=sys.stderr)
 
 
 def crew_of(options: WorkerOptions) -> Crew:

@@ -716,7 +716,7 @@ class HashReference(Reference):
         finally:
             self._keeps = True
 
-    def compare(self, arrays: Sequence[Candidate], is_keyframe: bool) -> None:
+    def compare(self, arrays: Sequence[Candidate], before: Latest | None, is_keyframe: bool) -> None:  # noqa: ARG002
         """Find which arrays are equal; of a delta, first which differ from the parent's."""
         self._changes = {}
         if not is_keyframe:

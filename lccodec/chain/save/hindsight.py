@@ -46,6 +46,7 @@ from ...policy.centered import squares_of_means
 from ...policy.hindsight import between_quantizers, distance, gains, strays
 from ...policy.policy import Candidate, Policy
 from ...policy.record import EXACT_KEY, read_record
+from ...policy.roles import ROLES
 from ...quantizers.base import Quantizer
 from ...workers.crew import Threads
 from ..read.checkpoint import open_name
@@ -369,12 +370,21 @@ def _open(
     for link in links:
         link.reader.rest()
     told = {array.name: array for array in line.info().arrays}
-    policy = read_record(line.links[-1].manifest.policy).policy
+    records = [read_record(link.manifest.policy) for link in between]
+    policy = records[-1].policy
     if not settled or not policy.lossy:
         return None
     figures = [link.figures() for link in (*between, end)]
     moved = {name: [own[name].movement if name in own else None for own in figures] for name in told}
     movements = {name: [math.nan if each is None else each for each in row] for name, row in moved.items()}
+    for index, name in enumerate(first.index_names):  # what was exact at a step is not lost later
+        roles = [record.known.get(index) for record in records]
+        exact = [own == "other" or (own is None and roles[-1] in ROLES[:3]) for own in roles]
+        if any(
+            own != roles[-1] and kept and x
+            for own, kept, x in zip(roles, exact, movements[name], strict=False)
+        ):
+            told[name] = replace(told[name], role="other")
     return HindsightGroup(store, links, known, first, end, settled, told, policy, movements)
 
 

@@ -18,6 +18,7 @@ it, arrays that are left out are exactly what they were.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -28,8 +29,10 @@ from ...container.manifest import Manifest
 from ...container.tree import TYPES, Flat, Json, Wanted, array_names, children_of, leaf_name
 from ...element_types import element_type
 from ...errors import ArgumentError, LccodecError
+from ...policy.centered import means_of_squares
 from ...policy.record import read_record
 from ...policy.roles import Assignment, check_matches
+from ...policy.vocabulary import ENTRIES, FAMILIES
 from .plan import SavedState
 
 if TYPE_CHECKING:  # loaded by the first save
@@ -51,9 +54,42 @@ def check_only(only: object) -> tuple[str, ...] | None:
 
 
 def wanted_by(only: Sequence[str]) -> Wanted:
-    """Return what says of the name of an array whether one of these names and patterns fits it."""
+    """Return what says of the name of an array whether one of these names and patterns fits it.
+
+    All that an optimizer keeps of a parameter belongs to one step: a mean of squares of another one
+    may be less than the square of the mean. So an array is wanted if one is that lies beside it.
+
+    Examples
+    --------
+    >>> wanted = wanted_by(["*/exp_avg"])
+    >>> wanted("state/0/exp_avg"), wanted("state/0/exp_avg_sq"), wanted("state/0/step")
+    (True, True, False)
+    """
     exact = frozenset(only)
-    return lambda name: name in exact or any(fnmatchcase(name, each) for each in only)
+
+    def fits(name: str) -> bool:
+        return name in exact or any(fnmatchcase(name, each) for each in only)
+
+    return lambda name: fits(name) or any(map(fits, _kept_beside(name)))
+
+
+#: By each word for what optimizers keep, those for what they keep beside it. One letter may mean
+#: anything.
+_BESIDE: Final = {
+    entry: {other for family in FAMILIES if entry in family.roles for other in family.roles} - {entry}
+    for entry in ENTRIES
+    if len(entry) > 1
+}
+
+
+def _kept_beside(name: str) -> list[str]:
+    """Return the names that others would have that an optimizer keeps of the same parameter."""
+    parts = re.split("([/.]|~1)", name)
+    return [
+        "".join([*parts[:place], other, *parts[place + 1 :]])
+        for place, part in enumerate(parts)
+        for other in _BESIDE.get(part, ())
+    ]
 
 
 def select(flat: Flat, only: Sequence[str]) -> Flat:
@@ -246,6 +282,12 @@ def inherit(
             )
         arrays.append(array)
     inherited = frozenset(name for index, name in enumerate(names) if index not in found.arrays)
+    for mean, squares in means_of_squares(names).items():
+        if (mean in inherited) != (squares in inherited):
+            raise ArgumentError(
+                f"only: arrays {mean!r} and {squares!r} belong together, as one is taken from the other, and"
+                " the state has one of them: give both, or save all arrays"
+            )
     own_names = {selection.names[place]: names[index] for index, place in found.arrays.items()}
     roles = {own_names.get(name, name): assigned for name, assigned in known.items()}
     return SavedState(

@@ -214,6 +214,9 @@ _MIN_CHANGED: Final = 0.5
 _MIN_CHANGED_BYTES: Final = 64
 
 #: The role of an array in a single file. Roles matter only for deltas.
+#: Lines of advice; more would hide what is said beside them.
+_MAX_ADVISED: Final = 8
+
 _NO_ROLE: Final = Assignment("other", "in a single file")
 
 
@@ -294,7 +297,10 @@ class SavePlan:
         exact = {c.name for i, c in enumerate(self.candidates) if not self.may_lose(i)}
         asked = advised_roles(self.candidates, exact) if self.policy.lossy else {}
         found = ["most bytes are exact; to try in roles={...}, if that is what they are:"] if asked else []
-        found += [f"{pattern!r}: {role!r}," for pattern, role in asked.items()]
+        lines = [f"{pattern!r}: {role!r}," for pattern, role in asked.items()]
+        found += lines[:_MAX_ADVISED]
+        if len(lines) > _MAX_ADVISED:
+            found.append(f"# and {len(lines) - _MAX_ADVISED} more: patterns for all of them are wanted")
         if harmed := known_to_harm(self.candidates) if self.policy.lossy else []:
             found.append(
                 f"known to do harm: errors of moments in another basis, as of {harmed[0]!r} and"

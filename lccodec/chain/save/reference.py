@@ -68,8 +68,11 @@ class Reference(ABC):
         """
 
     @abstractmethod
-    def compare(self, arrays: Sequence[Candidate], is_keyframe: bool) -> None:
-        """Find which arrays are trained or copies of others, and how far they moved."""
+    def compare(self, arrays: Sequence[Candidate], before: Latest | None, is_keyframe: bool) -> None:
+        """Find which arrays are trained or copies of others, and how far they moved.
+
+        `before` is the checkpoint that has their references.
+        """
 
     def look_back(  # noqa: B027 - what loses nothing does not ask how its arrays moved before
         self, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling
@@ -315,11 +318,15 @@ class ValueReference(Reference):
         """Return the arrays of a checkpoint by name, decoded to where all workers see them."""
         return read_values(self._crew.empty, file)
 
-    def compare(self, arrays: Sequence[Candidate], is_keyframe: bool) -> None:  # noqa: ARG002
+    def compare(self, arrays: Sequence[Candidate], before: Latest | None, is_keyframe: bool) -> None:  # noqa: ARG002
         """Find which arrays are trained, follow others, are equal to them, or their roundings."""
         mark_trained(arrays)
         mark_copies(arrays)
-        mark_followers(arrays)
+        if before is None or before.manifest.figures is None:
+            mark_followers(arrays)
+        else:
+            errors = before.manifest.figures.read("error", len(before.arrays))
+            mark_followers(arrays, dict(zip(before.arrays, errors.tolist(), strict=True)))
 
     def look_back(self, latest: Latest, arrays: Sequence[Candidate], sampling: Sampling) -> None:
         """Give the weights of the next state a sample of what they were at the save before."""

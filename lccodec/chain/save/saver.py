@@ -280,7 +280,7 @@ class Saver:
         compared = candidates(state.flat, parents, record.roles, state.known)
         for c in compared:
             c.inherited = c.name in state.inherited
-        self._reference.compare(compared, base.is_keyframe)
+        self._reference.compare(compared, reference, base.is_keyframe)
         # As a rule a state has the same arrays as that before, and is sampled as that.
         known = None
         if reference is not None and reference is base.latest and reference.originals is not None:

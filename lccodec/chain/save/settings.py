@@ -124,9 +124,9 @@ LOG: Final = logging.getLogger("lccodec")
 def _make_printable(record: logging.LogRecord) -> bool:
     """Escape what is not printable, so that no name in a message controls the terminal.
 
-    Lines stay: those of `_tell_losses` are there to be pasted.
+    Lines that are indented stay: those of `_tell_losses` are there to be pasted.
     """
-    record.msg, record.args = printable(record.getMessage(), lines=True), ()
+    record.msg, record.args = printable(record.getMessage(), indented=True), ()
     return True
 
 
@@ -285,7 +285,7 @@ class Settings:
         large = _large_exact_arrays(plan, policy)
         shown = ", ".join(map(repr, large[:_MAX_NAMES_SHOWN])) + ", ..." * (len(large) > _MAX_NAMES_SHOWN)
         why = f", among them large arrays not known to be weights or safe moments: {shown}" if large else ""
-        advice = "".join(f"\n{line}" for line in plan.advice())
+        advice = "".join(f"\n  {line}" for line in plan.advice())
         log(
             logging.WARNING,
             "%s: the policy %r is lossy for %d bytes of arrays and exact for %d%s. `lccodec plan` shows the"

@@ -106,6 +106,28 @@ def test_a_mean_that_is_in_no_chain_is_no_moment(place: str) -> None:
     assert found["opt/0/mu/table"] == "first_moment"
 
 
+def test_a_mean_of_weights_beside_an_optimizer_is_exact(tmp_path: Path) -> None:
+    """In a plain tuple, it looks as the mean of updates in a chain does: only values tell."""
+    rng = np.random.default_rng(0)
+    params = {"table": jnp.asarray(rng.normal(size=(60, 50)))}
+    optimizer, mean = optax.chain(optax.adam(1e-3), optax.ema(0.9)), optax.ema(0.9)
+    adam, average = optimizer.init(params), mean.init(params)
+    found = {}
+    with lccodec.Chain(tmp_path, adapter=adapter, newest="history") as chain:
+        for step in range(3):
+            grads = {"table": jnp.asarray(rng.normal(size=(60, 50)))}
+            updates, adam = optimizer.update(grads, adam, params)
+            params = optax.apply_updates(params, updates)
+            _, average = mean.update(params, average)
+            tree = {"params": params, "state": (adam, average)}
+            found = {array.name: array.lossy for array in chain.plan(tree)}
+            chain.save(step, tree)
+            error = chain.restore()["state"][1]["ema"]["table"] - average.ema["table"]
+            assert float(jnp.abs(error).max()) < 0.01
+    assert found["state/0/1/ema/table"]  # of updates
+    assert found["state/0/0/0/mu/table"]
+
+
 def test_as_many_trees_as_optimizers_are_parameters() -> None:
     params = {"table": jnp.ones((20, 15))}
     adam = optax.adam(1).init(params)

@@ -585,3 +585,25 @@ def test_a_weight_that_shares_a_frame_with_others(tmp_path: Path) -> None:
     for step, state in enumerate(states):
         restored = chain.restore(step)
         assert all(np.array_equal(restored[name], state[name]) for name in ("bias", "seen"))
+
+
+@pytest.mark.parametrize("place", ["exp_avg", "list"])
+def test_what_was_exact_when_it_was_saved_stays_exact(tmp_path: Path, place: str) -> None:
+    """A mean of weights called a moment, and one that follows its weight at some steps only."""
+    rng = np.random.default_rng(0)
+    weight = rng.normal(size=(50, 60)).astype(np.float32)
+    mean, drift = weight / (2 if place == "exp_avg" else 1), 1e-3 * rng.normal(size=(50, 60))
+    exact = dict[int, np.ndarray]()
+    with Chain(tmp_path, hindsight=4) as chain:
+        for step in range(9):
+            weight = (weight + drift).astype(np.float32)
+            follows = place == "exp_avg" or step % 2
+            aside = weight - mean if follows else 0.1 * rng.normal(size=(50, 60))
+            mean = (mean + 0.1 * aside).astype(np.float32)
+            state = {"model": {"w": weight}, place: {"w": mean}}
+            if f"{place}/w" in [array.name for array in chain.plan(state) if not array.lossy]:
+                exact[step] = mean
+            chain.save(step, state)
+    assert len(exact) > 3
+    for step, array in exact.items():
+        assert np.array_equal(chain.restore(step, exact=False)[place]["w"], array)

@@ -518,3 +518,24 @@ def test_a_follower_reads_what_was_saved(tmp_path: Path) -> None:
             assert update is not None
             assert update.step == 1
             assert set(update.names) == {"lora/a.weight", "lora/b.weight"}
+
+
+@pytest.mark.parametrize("policy", ["lossless", "balanced"])
+@pytest.mark.parametrize("name", ["grad_avg", "square_avg"])
+def test_what_an_optimizer_keeps_belongs_to_one_step(tmp_path: Path, policy: str, name: str) -> None:
+    """The mean of squares less the square of a mean of another step is negative."""
+
+    def means(step: int) -> dict[str, np.ndarray]:
+        mean = np.random.default_rng(step).normal(size=(50, 60)).astype(np.float32) * (1 + step)
+        return {"grad_avg": mean, "square_avg": np.float32(1.1) * mean**2}
+
+    weight = np.random.default_rng(9).normal(size=(50, 60)).astype(np.float32)
+    chain = Chain(tmp_path, policy, newest="history")
+    for step in range(4):
+        state = {"model": {"weight": weight}, "rmsprop": {"state": {"0": means(step)}}}
+        chain.save(step, state, only=[f"*/{name}"] if step else None)
+        found = chain.restore()["rmsprop"]["state"]["0"]
+        assert (found["square_avg"] >= found["grad_avg"].astype(float) ** 2).all()
+    with pytest.raises(ArgumentError, match="belong together"):
+        chain.save(4, {"rmsprop": {"state": {"0": {name: means(4)[name]}}}}, only=["*"])
+    assert chain.latest == 3
