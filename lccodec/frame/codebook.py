@@ -39,7 +39,7 @@ from ..loops.search import true_places
 from ..loops.whole import write_sums
 from ..parallel import PIECE, cached_property, slices
 from ..quantizers.base import Exact, Partition, Quantizer, Settles, check_partition, known_symbols, spoiled
-from ..quantizers.residual import Owner, Residual, shared
+from ..quantizers.residual import Owner, Residual, RowSums
 from .content import Content, array_sum, part_of
 from .header import FrameHeader, Shape
 
@@ -224,7 +224,6 @@ def _apply_packed(run: Packed, codebook: Codebook, reference: Array | None, out:
 
 _MAX_ARRAYS_PER_BATCH: Final = 1024  # of a run; each array needs tables of its own
 _NO_PLACES: Final = np.zeros(0, np.int64)
-_MAX_KEPT_COMPONENTS: Final = 1 << 20  # of a batch whose sums are kept, for a third more time
 _WHOLE_PIECE: Final = 2 * PIECE  # components that one call of a loop quantizes
 _WHOLE_SHARE: Final = 1 / 4  # of symbols that are not 0, from which on passes over all take less time
 
@@ -238,7 +237,7 @@ class Fitted:
     first: int  # place of its first component in the frame
     array: int  # number of its first array
     unsigned: Array | None  # whether each array has no negative number; None if every array has one
-    shapes: tuple[Shape, ...]  # of arrays whose sums are kept
+    shapes: tuple[Shape, ...]
 
 
 def fit_batches(content: Content, header: FrameHeader, quantizer: Quantizer) -> list[Fitted]:
@@ -261,6 +260,9 @@ def fit_batches(content: Content, header: FrameHeader, quantizer: Quantizer) -> 
         part = slice(first, int(ends[last - 1]))
         base = part_of(content.reference, part)
         residual = Residual(content.bits[part], base, kind, in_order, sizes[array:last])
+        shapes = header.shapes[array:last]
+        keeps = quantizer.keeps_sums and header.relative and not quantizer.ordered
+        residual.is_shifted = keeps and max(map(len, shapes)) > 1
         partition = quantizer.fit(residual)
         unsigned: Array | None = None
         if partition is None:
@@ -275,10 +277,6 @@ def fit_batches(content: Content, header: FrameHeader, quantizer: Quantizer) -> 
                 unsigned = unsigned if unsigned.any() else None
             elif not quantizer.ordered and not has_negative(residual.bits, kind):
                 unsigned = np.ones(1, bool)
-        shapes = header.shapes[array:last]
-        keeps = quantizer.keeps_sums and header.relative and not quantizer.ordered
-        if not keeps or max(map(len, shapes)) < 2 or residual.bits.size > _MAX_KEPT_COMPONENTS:
-            shapes = ()
         fitted.append(Fitted(residual, partition, first, array, unsigned, shapes))
         array, first = last, part.stop
     return [] if is_exact else fitted
@@ -316,7 +314,7 @@ class SymbolCoder:
         self._starts = (ends - counts - 1).astype(np.int32)  # of each array's values in the book
         self.codebook = stored_bytes(counts.astype(np.uint16)) + stored_bytes(patterns)
         for batch in fitted:
-            if batch.shapes:
+            if batch.residual.is_shifted:
                 self._keep_sums(batch)
 
     def write_block(self, part: slice) -> tuple[list[Piece], int]:
@@ -360,9 +358,9 @@ class SymbolCoder:
         found = np.concatenate(escapes), np.concatenate(exact)
         return write_block(symbols.run(), *found, count, self._columns), checksum
 
-    def _symbols(self, batch: Fitted, start: int) -> tuple[Array, Array, Array, Array, Array]:
-        """Return the places of what lies outside the zone in a piece, which of it have symbols, and
-        the symbols; the place of each one's value in a table, and that table.
+    def _symbols(self, batch: Fitted, start: int) -> tuple[Array, Array, Array, Array, Array, Array]:
+        """Return the places of what lies outside the zone in a piece, its differences, which of it
+        have symbols, and the symbols; the place of each one's value in a table, and that table.
         """
         residual, table = batch.residual, self._book.values
         place, d = residual.outside(start, batch.partition.zone)
@@ -381,22 +379,33 @@ class SymbolCoder:
                 chosen = starts[residual.owner(place)] + symbol
         if unfit is not None:
             fits &= ~unfit
-        return place, fits, symbol, chosen, table
+        return place, d, fits, symbol, chosen, table
 
     def _keep_sums(self, batch: Fitted) -> None:
         """Add to the differences of each matrix what its rows would miss."""
-        residual, zone = batch.residual, batch.partition.zone
-        d = residual.differences(0, _MAX_KEPT_COMPONENTS)
-        missed = d.copy()
-        for start in residual.pieces:
-            place, fits, _, chosen, table = self._symbols(batch, start)
-            place = place + start
-            missed[place] = np.where(fits, d[place] - table.take(chosen, mode="clip"), 0)
+        residual, high = batch.residual, batch.partition.zone.high
+        sums = [RowSums(*each) for each in zip(batch.shapes, residual.sizes.tolist(), strict=True)]
         ends = np.cumsum(residual.sizes)[:-1]
-        arrays = zip(np.split(missed, ends), np.split(d, ends), batch.shapes, zone.high, strict=True)
-        for own, moved, shape, high in arrays:  # what did not move stays in the zone
-            own[:] = np.clip(shared(own, moved, shape), -high / 2, high / 2)
-        residual.add(missed)
+        for start in residual.pieces:
+            missed, d = self._missed(batch, start)
+            for own, *some in zip(sums, np.split(missed, ends), np.split(d, ends), strict=True):
+                own.add(start, *some)
+        # What did not move stays in the zone.
+        residual.add([own.shift(most) for own, most in zip(sums, high / 2, strict=True)])
+
+    def _missed(self, batch: Fitted, start: int) -> tuple[Array, Array]:
+        """Return what the components of a piece would miss, and their differences."""
+        residual, table = batch.residual, self._book.values
+        misses = getattr(batch.partition, "misses", None) if residual.arrays == 1 else None
+        if misses and serves(table, self._book.kind):
+            found: tuple[Array, Array] = misses(*residual.operands(start), table=table)
+            return found
+        d = residual.differences(start)
+        place, some, fits, _, chosen, table = self._symbols(batch, start)
+        some = some - table.take(chosen, mode="clip")
+        missed = d.copy()
+        missed[place] = some if fits.all() else np.where(fits, some, 0)
+        return missed, d
 
     def _quantize_piece(
         self, batch: Fitted, start: int, count: int, whole: tuple[Settles, Array] | None
@@ -428,7 +437,7 @@ class SymbolCoder:
                 code=kind.code,
             )
         else:
-            place, fits, symbol, chosen, table = self._symbols(batch, start)
+            place, _, fits, symbol, chosen, table = self._symbols(batch, start)
             if place.size < original.size:
                 if base is None:
                     result[:] = 0

@@ -505,6 +505,40 @@ def _squares_loop(values: Array, reference: Array, high: Any, unit: Any) -> Arra
     return sums
 
 
+def largest(values: Array, reference: Array) -> float:
+    """Return the largest magnitude of differences; NaN or infinite if one of them is."""
+    top = np.zeros(1, values.dtype)
+    form = _largest if values.dtype.char in "fd" else _largest_numpy
+    form(values, reference, top.view(f"u{top.itemsize}"))
+    return float(top[0])
+
+
+def _largest_numpy(values: Array, reference: Array, most: Array) -> None:
+    d = _differences(values, reference)
+    top = np.maximum(np.maximum.reduce(d, initial=0), -np.minimum.reduce(d, initial=0))
+    most[:] = top.view(most.dtype)
+
+
+def _largest_loop(values: Array, reference: Array, most: Array) -> None:
+    # Of patterns: a processor compares many at once, and those of NaN are above all others.
+    d, unit = np.empty(_MASKED, values.dtype), most.dtype.type
+    patterns, magnitude, top = d.view(most.dtype), unit(~unit(0) >> unit(1)), unit(0)
+    for start in range(0, values.size, _MASKED):
+        own = values[start : start + _MASKED]
+        if reference.size:
+            before = reference[start : start + _MASKED]
+            for k in range(own.size):
+                d[k] = own[k] - before[k]
+        else:
+            for k in range(own.size):
+                d[k] = own[k]
+        for k in range(own.size):
+            top = max(top, unit(patterns[k] & magnitude))
+    most[0] = top
+
+
+_largest = kernel(_largest_numpy, _largest_loop, *(f"in f{n}, in f{n}, out u{n}" for n in (4, 8)))
+
 #: So many sums are made side by side: their order is the same in both forms.
 SUMS_SIDE_BY_SIDE: Final = 1024
 

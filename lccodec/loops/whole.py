@@ -47,8 +47,11 @@ class Parts(NamedTuple):
 
 
 def has_loops() -> bool:
-    """Return whether there are compiled loops: other forms take longer than a search."""
-    return is_compiled(_settle)
+    """Return whether there are compiled loops: other forms take longer than a search.
+
+    One of them may be ready before another is.
+    """
+    return all(is_compiled(each) for each in (_settle, _miss, _tally_whole))
 
 
 def settle_whole(
@@ -232,6 +235,49 @@ _settle = kernel(
 )
 
 
+def miss_whole(values: Array, reference: Array, parts: Parts, table: Array) -> tuple[Array, Array]:
+    """Return what differences are off by from the values of their symbols, and the differences.
+
+    Parameters are those of `settle_whole`, and `parts` has bins. What would be stored exactly is
+    not off.
+    """
+    missed, d = np.empty(values.size, values.dtype), np.empty(values.size, values.dtype)
+    bins = parts.low, parts.high, parts.reciprocal, parts.end, parts.edge
+    _miss(values, reference, *bins, table, missed, d)
+    return missed, d
+
+
+def _miss_loop(
+    values: Array,
+    reference: Array,
+    low: Any,
+    high: Any,
+    reciprocal: Any,
+    end: float,
+    edge: float,
+    table: Array,
+    missed: Array,
+    differences: Array,
+) -> None:
+    kind, few, nothing = values.dtype.type, _padded(table), reciprocal - reciprocal
+    rest, last, symbols = kind(1 - edge), kind(end), np.empty(_CHUNK, np.uint16)
+    lost, chosen = np.empty(_CHUNK, np.uint8), np.empty(_CHUNK, values.dtype)
+    for start in range(0, values.size, _CHUNK):
+        d, own = differences[start : start + _CHUNK], missed[start : start + _CHUNK]
+        _subtract(values, reference, start, d)
+        _find_bins(d, low, high, reciprocal, rest, last, symbols, lost)
+        _look_up(symbols[: d.size], table, few, chosen)
+        for k in range(d.size):
+            own[k] = nothing if lost[k] else d[k] - chosen[k]
+
+
+_miss = kernel(
+    None,
+    _miss_loop,
+    *(f"in {t}, in {t}, {t}, {t}, {t}, f8, f8, in {t}, out {t}, out {t}" for t in ("f4", "f8")),
+)
+
+
 class Tally(NamedTuple):
     """What `tally_whole` finds in the differences of a stretch.
 
@@ -253,12 +299,13 @@ class Tally(NamedTuple):
 
 
 def tally_whole(
-    values: Array, reference: Array, parts: Parts, length: int, *, with_squares: bool
+    values: Array, reference: Array, parts: Parts, length: int, distance: int, *, with_squares: bool
 ) -> list[Tally] | None:
     """Return what there is in each stretch of `length` differences, of at most four.
 
-    ``None`` is returned where a difference is in none of `_MOST_BINS` bins, or is not finite.
-    Values are those of `settle_whole`, and `parts` has bins; the end of the last one is not used.
+    Each begins `distance` behind the one before. ``None`` is returned where a difference is in none
+    of `_MOST_BINS` bins, or is not finite. Values are those of `settle_whole`, and `parts` has
+    bins; the end of the last one is not used.
     The length is a multiple of `_CHUNK`.
     """
     counts, sums = np.zeros((STRETCHES, 256), np.int64), np.zeros((STRETCHES, 256))
@@ -266,10 +313,10 @@ def tally_whole(
     tops = np.zeros(STRETCHES, values.dtype)
     flat = counts.reshape(-1), sums.reshape(-1), squares.reshape(-1), tops.view(f"u{tops.itemsize}")
     zone = parts.low, parts.high, parts.reciprocal, parts.edge
-    if not _tally_whole(values, reference, *zone, length, *flat):
+    if not _tally_whole(values, reference, *zone, length, distance, *flat):
         return None
     found = zip(counts, sums, np.add.reduce(squares, axis=1).tolist(), tops.tolist(), strict=True)
-    return [Tally(*each) for each in found][: -(-values.size // length)]
+    return [Tally(*each) for each in found][: -(-values.size // distance)]
 
 
 #: Stretches that a call of `tally_whole` takes at most.
@@ -285,6 +332,7 @@ def _tally_whole_loop(
     reciprocal: Any,
     edge: float,
     length: int,
+    distance: int,
     counts: Array,
     sums: Array,
     squares: Array,
@@ -301,7 +349,7 @@ def _tally_whole_loop(
     for start in range(0, min(length, values.size), _CHUNK):
         together = _CHUNK
         for stretch in range(STRETCHES):
-            first = stretch * length + start
+            first = stretch * distance + start
             size = max(min(_CHUNK, values.size - first), 0)
             together = min(together, size)
             own = d[stretch * _CHUNK :][:size]
@@ -332,7 +380,7 @@ def _tally_whole_loop(
             counts[e] += 1
             sums[e] += d[three + k]
         for stretch in range(STRETCHES):
-            size = max(min(_CHUNK, values.size - stretch * length - start), 0)
+            size = max(min(_CHUNK, values.size - stretch * distance - start), 0)
             for k in range(stretch * _CHUNK + together, stretch * _CHUNK + size):
                 place = np.uint64(256 * stretch) + np.uint64(symbols[k])
                 counts[place] += 1
@@ -344,7 +392,7 @@ _tally_whole = kernel(
     None,
     _tally_whole_loop,
     *(
-        f"in {t}, in {t}, {t}, {t}, {t}, f8, i8, out i8, out f8, out f8, out {u}"
+        f"in {t}, in {t}, {t}, {t}, {t}, f8, i8, i8, out i8, out f8, out f8, out {u}"
         for t, u in (("f4", "u4"), ("f8", "u8"))
     ),
 )

@@ -297,7 +297,7 @@ class Partition(Protocol):
     # A partition of one array may also have an attribute `settles`: a function that writes the
     # symbols of a whole piece, and what they decode to, as `lccodec.loops.whole.settle_whole`; or
     # ``None`` if no compiled loop is there for that. Where many differences lie outside the zone,
-    # it takes less time than a search for them.
+    # it takes less time than a search for them. `misses` is the same of `miss_whole`, beside it.
 
 
 class Trigger(Protocol):
@@ -328,7 +328,7 @@ class Quantizer:
     dead_zone
         Where the dead zone of bins ends, in steps.
     keeps_sums
-        Whether sums of rows of matrices are kept, unless these are large (`.residual.shared`).
+        Whether sums of rows of matrices are kept (`.residual.RowSums`).
     in_keyframes
         Whether it also codes the keyframes of an array that a pattern of a policy gives it. Others
         leave such an array exact there.

@@ -11,7 +11,7 @@ variables", IEEE Trans. Inf. Theory 42 (1996) (dead zone with centroids). The me
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -21,8 +21,8 @@ import numpy as np
 from ..constants import ElementType
 from ..element_types import Array, unwork, work
 from ..loops.partitions import zigzags
-from ..loops.search import tally
-from ..loops.whole import STRETCHES, Parts, Tally, has_loops, settle_whole, tally_whole
+from ..loops.search import largest, tally
+from ..loops.whole import STRETCHES, Parts, Tally, has_loops, miss_whole, settle_whole, tally_whole
 from ..parallel import PIECE, cached_property
 from .base import DEAD_ZONE, Settles
 from .residual import Outside, Owner, Residual, Zone, array_sums
@@ -168,27 +168,35 @@ def fit_grid(
     if max_error is not None:
         reach[:] = max_error * (1 - 2.0 ** (1 - kind.mantissa))
     zone = Zone.within(reach * usable, kind.work, beyond)
-    largest, tallies = np.zeros(batch.arrays), _Tallies()
+    most, tallies = np.zeros(batch.arrays), _Tallies()
+    searched, passes = batch.pieces, _has_passes(batch, zone)
+    if passes and batch.is_shifted:  # what is found now is not used again
+        searched = _sampled_pieces(batch)
     for start in batch.pieces:
         if start in tallies.starts:
             continue
         if batch.arrays > 1:
             d, owner = batch.finite_outside(start, zone)
-            np.maximum.at(largest, owner, np.abs(d).astype(np.float64))
-        else:
+            np.maximum.at(most, owner, np.abs(d).astype(np.float64))
+            continue
+        operands = batch.operands(start)
+        if start in searched:
             d = batch.outside(start, zone)[1]
-            most = _largest(d)
-            if not most < math.inf:
-                most = _largest(d[np.isfinite(d)])
-            largest[0] = max(largest[0], most)
-        if start == 0 and d.size > _WHOLE_SHARE * PIECE and _has_passes(batch, zone):
+            operands = d, d[:0]
+        top = largest(*operands)
+        if not top < math.inf:
+            d = batch.outside(start, zone)[1]
+            top = largest(d[np.isfinite(d)], d[:0])
+        most[0] = max(most[0], top if top >= zone.high[0] else 0)
+        if passes and start == 0 and d.size > _WHOLE_SHARE * PIECE:
             tallies = _tallied(batch, zone, steps, dead_zone, gains)
-            largest[0] = max(largest[0], tallies.largest)
-    if beyond is not None and largest.any():
-        largest = np.maximum(largest, dead_zone * steps)  # at least one bin
+            most[0] = max(most[0], tallies.largest)
+            searched = tallies.starts or searched
+    if beyond is not None and most.any():
+        most = np.maximum(most, dead_zone * steps)  # at least one bin
     # Slightly more than the largest difference, so that rounding puts no element past the last bin.
     with np.errstate(over="ignore"):
-        wanted = largest / steps * (1 + 1e-6) + 1 - dead_zone
+        wanted = most / steps * (1 + 1e-6) + 1 - dead_zone
     wanted = np.where(usable, np.minimum(wanted, _MAX_BINS_PER_SIDE), 0).astype(np.int64)
     bins = np.minimum(wanted, np.maximum(batch.sizes // 2, 4))
     grid = Grid(steps, bins, ~usable, np.empty(0, kind.work), zone, max_error, dead_zone)
@@ -208,11 +216,6 @@ class _Tallies:
     of_pieces: Mapping[int, Tally] = field(default_factory=dict)  # by which means are estimated
 
 
-def _largest(d: Array) -> float:
-    """Return the largest magnitude; NaN if there is one."""
-    return max(float(np.maximum.reduce(d, initial=0)), -float(np.minimum.reduce(d, initial=0)))
-
-
 def _has_passes(batch: Residual, zone: Zone) -> bool:
     """Return whether loops pass over all differences at once."""
     is_simple = zone.beyond is None and batch.arrays == 1 and not batch.ordered
@@ -220,21 +223,20 @@ def _has_passes(batch: Residual, zone: Zone) -> bool:
 
 
 def _tallied(batch: Residual, zone: Zone, steps: Array, dead_zone: float, gains: bool) -> _Tallies:
-    """Return what there is in all pieces but the first, of one array of which much is outside.
+    """Return what there is in the sampled pieces but the first, of one array with much outside.
 
     There is nothing if some differences are not finite, or a byte has not enough symbols for them.
     """
     bins = Parts(_NO_WINDOW, 0, zone.low[0], zone.high[0], _per_unit(steps, zone)[0], 0.0, dead_zone)
-    pieces, sampled = batch.pieces[1:], _sampled_pieces(batch)
-    largest, found = 0.0, dict[int, Tally]()
+    pieces, top, found = _sampled_pieces(batch)[1:], 0.0, dict[int, Tally]()
     for start in pieces[::STRETCHES]:
-        some = tally_whole(*batch.operands(start, count=STRETCHES * PIECE), bins, PIECE, with_squares=gains)
+        values = batch.operands(start, count=(STRETCHES - 1) * pieces.step + PIECE)
+        some = tally_whole(*values, bins, PIECE, pieces.step, with_squares=gains)
         if some is None:
             return _Tallies()
-        largest = max(largest, *(each.largest for each in some))
-        every = zip(range(start, batch.bits.size, PIECE), some, strict=False)
-        found |= {piece: each for piece, each in every if piece in sampled}
-    return _Tallies(pieces, largest, found)
+        top = max(top, *(each.largest for each in some))
+        found |= zip(range(start, batch.bits.size, pieces.step), some, strict=False)
+    return _Tallies(pieces, top, found)
 
 
 def _sampled_pieces(batch: Residual) -> range:
@@ -282,15 +284,24 @@ class Grid:
         reciprocals, ends = self._reciprocals[owner], self._ends[owner]
         return zigzags(differences, reciprocals, ends, self.dead_zone, wide, narrowed)
 
-    @property
-    def settles(self) -> Settles | None:
-        """What codes a whole piece; see `Partition`."""
+    @cached_property
+    def _parts(self) -> Parts | None:
+        """The bins of one array for loops that pass over all; ``None`` if none are compiled."""
         work = self.zone.low.dtype
         if self.zone.beyond is not None or work.itemsize < 4 or self.bins.size > 1 or not has_loops():
             return None
         zone, end = (self.zone.low[0], self.zone.high[0]), float(self._ends[0])
-        parts = Parts(_NO_WINDOW, 0, *zone, self._reciprocals[0], end, self.dead_zone)
-        return partial(settle_whole, parts=parts)
+        return Parts(_NO_WINDOW, 0, *zone, self._reciprocals[0], end, self.dead_zone)
+
+    @property
+    def settles(self) -> Settles | None:
+        """What codes a whole piece; see `Partition`."""
+        return self._parts and partial(settle_whole, parts=self._parts)
+
+    @property
+    def misses(self) -> Callable[..., tuple[Array, Array]] | None:
+        """What says what the differences of a whole piece would miss; see `Partition`."""
+        return self._parts and partial(miss_whole, parts=self._parts)
 
 
 def _per_unit(steps: Array, zone: Zone) -> Array:

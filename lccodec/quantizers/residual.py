@@ -140,13 +140,15 @@ class Residual:
         self.pieces = range(0, bits.size, PIECE)
         #: Which components are stored exactly, whatever their differences; in a batch of one array.
         self.exact: Array | None = None
+        #: Whether something will be added to the differences before they are coded.
+        self.is_shifted = False
         self._owner = np.repeat(np.arange(self.arrays), self.sizes) if self.arrays > 1 else None
         self._last_owner: tuple[Array, Array] | None = None  # found by the fit, kept for the encoder
         self._all: Array | None = None  # differences of a batch of several arrays
         self._sampled: tuple[int | None, tuple[Array, Owner, list[int], int]] | None = None
         self._found: dict[int, tuple[Zone, Array, Array]] = {}
         self._kept = 0
-        self._added: Array | None = None  # to all differences
+        self._shift: Shift | None = None  # that is added to all differences of one array
 
     def owner(self, places: Array | None = None) -> Owner:
         """Return the owner of the components at some places, or of all components."""
@@ -232,12 +234,16 @@ class Residual:
         self._found.clear()
         self._kept = 0
 
-    def add(self, numbers: Array) -> None:
-        """Add numbers to the differences from now on, one to each."""
+    def add(self, shifts: list[Shift | None]) -> None:
+        """Add to the differences of each array from now on."""
         self.forget()
-        self._added = numbers
-        if self._all is not None:
-            self._all = _sum(self._all, numbers)
+        if self.arrays == 1:
+            self._shift = shifts[0]
+            return
+        every = zip(shifts, self.sizes.tolist(), strict=True)
+        work = self.differences(0).dtype
+        added = [np.zeros(size, work) if shift is None else shift.part(0, size) for shift, size in every]
+        self._all = _sum(self.differences(0), np.concatenate(added))
 
     def release(self, start: int, count: int = PIECE) -> None:
         """Drop the differences of pieces that are not needed any more; none take their room."""
@@ -291,7 +297,8 @@ class Residual:
             d = self.differences(start, count, copy)
             return d, d[:0]
         values = work(self.bits[part], self.kind)
-        values = values if self._added is None else _sum(values, self._added[part])
+        if self._shift is not None:
+            values = _sum(values, self._shift.part(start, values.size))
         return values, work(self.reference[part], self.kind)
 
     def differences(self, start: int, count: int = PIECE, copy: bool = False) -> Array:
@@ -306,14 +313,11 @@ class Residual:
             found = difference(bits, None, self.kind, self.ordered)
         else:
             found = difference(self.bits[part], self.reference[part], self.kind, self.ordered)
-        if self._added is not None:
-            found = _sum(found, self._added[part])
+        if self._shift is not None:
+            found = _sum(found, self._shift.part(start, found.size))
         if self.exact is not None:
             found[self.exact[part]] = np.nan  # which no bin has
         return found
-
-
-_MIN_ROW: Final = 16  # elements: in a mean of fewer there is as much as in their errors
 
 
 def _sum(values: Array, numbers: Array) -> Array:
@@ -322,8 +326,35 @@ def _sum(values: Array, numbers: Array) -> Array:
     return total
 
 
-def shared(missed: Array, d: Array, shape: tuple[int, ...]) -> Array:
-    """Return what each element of a matrix has missed, in the mean of its row; zeros for others.
+@dataclass(frozen=True, eq=False)
+class Shift:
+    """Numbers that are added to the components of a matrix: one to each row, or to each column.
+
+    `numbers` have the shape (rows, 1) or (1, columns) of a matrix whose rows have `row` components.
+    """
+
+    numbers: Array
+    row: int
+
+    def part(self, start: int, count: int) -> Array:
+        """Return the numbers of `count` components of the matrix."""
+        first, last = start // self.row, -(-(start + count) // self.row)
+        rows = self.numbers[first:last] if self.numbers.shape[1] == 1 else self.numbers
+        rows = np.broadcast_to(rows, (last - first, self.row))
+        skipped = start - first * self.row
+        if last - first > 2:
+            return rows.reshape(-1)[skipped : skipped + count]
+        # Rows may be much longer than the part.
+        parts = [row[max(skipped - k * self.row, 0) :] for k, row in enumerate(rows)]
+        return np.concatenate([parts[0][:count], *(part[: count - parts[0].size] for part in parts[1:])])
+
+
+_MIN_ROW: Final = 16  # elements: in a mean of fewer there is as much as in their errors
+_MIN_WIDTH: Final = 256  # of rows whose columns NumPy adds: shorter ones are laid side by side
+
+
+class RowSums:
+    """Sums over the rows, and over the columns, of what the elements of a matrix have missed.
 
     Most inputs of a layer have one sign, as pixels have, or what an activation returns. So errors
     of one side in the weights of an output add up, as an error of its bias does, and it is off for
@@ -335,23 +366,58 @@ def shared(missed: Array, d: Array, shape: tuple[int, ...]) -> Array:
 
     Parameters
     ----------
-    missed, d
-        Errors and differences of the array's components, of one floating point type.
-    shape
-        Of the array.
+    shape, size
+        Of the array, and how many components it has.
     """
-    rows = missed.reshape(shape[0], -1) if len(shape) > 1 else missed[:, None]
-    columns = missed.reshape(-1, shape[-1] * missed.size // math.prod(shape)) if rows.shape[1] > 1 else rows
-    best, found = 0.0, np.zeros_like(missed)
-    for matrix, axis in ((rows, 1), (columns, 0)):
-        length = matrix.shape[axis]
-        if length >= _MIN_ROW and matrix.size > length:
-            with np.errstate(all="ignore"):
-                moved = length * float(np.square(d.reshape(matrix.shape).mean(axis)).mean())
-            if moved > best:
-                best = moved
-                found = np.broadcast_to(matrix.mean(axis, keepdims=True), matrix.shape).reshape(-1)
-    return found
+
+    def __init__(self, shape: tuple[int, ...], size: int) -> None:
+        row, column = (size // shape[0], size // math.prod(shape[:-1])) if len(shape) > 1 else (1, 1)
+        #: Components of a row whose sum may be kept, and of one whose columns' may; 0 for none.
+        self._row = row if _MIN_ROW <= row < size else 0
+        self._column = column if row > 1 < column <= size // _MIN_ROW else 0
+        self._size, self._width = size, self._column * -(-_MIN_WIDTH // max(self._column, 1))
+        # Of errors, and of differences.
+        self._of_rows, self._of_columns = np.zeros((2, size // row)), np.zeros((2, self._width))
+
+    def add(self, start: int, missed: Array, d: Array) -> None:
+        """Add errors and differences of the components from `start` on."""
+        work = np.promote_types(d.dtype, np.float32)
+        for numbers, rows, columns in zip((missed, d), self._of_rows, self._of_columns, strict=True):
+            first = start // max(self._row, 1)
+            for some in _cut(numbers, start, self._row):
+                rows[first : first + len(some)] += np.add.reduce(some, axis=1, dtype=work)
+                first += len(some)
+            begin = start % max(self._width, 1)
+            for some in _cut(numbers, start, self._width):
+                columns[begin : begin + some.shape[1]] += np.add.reduce(some, axis=0, dtype=work)
+                begin = 0
+
+    def shift(self, most: Any) -> Shift | None:
+        """Return what each row, or column, has missed in the mean, at most so much on either side.
+
+        ``None`` is returned where there is nothing to keep.
+        """
+        best, found = 0.0, None
+        columns = self._of_columns.reshape(2, -1, 1, max(self._column, 1)).sum(axis=1)
+        by_rows = self._of_rows[:, :, None], self._row, self._row
+        for sums, row, added in (by_rows, (columns, self._column, self._size // max(self._column, 1))):
+            if row:
+                with np.errstate(all="ignore"):
+                    missed, d = sums / added
+                    moved = added * float(np.square(d).mean())
+                if moved > best:
+                    best, found = moved, Shift(np.clip(missed.astype(most.dtype), -most, most), row)
+        return found
+
+
+def _cut(numbers: Array, start: int, row: int) -> list[Array]:
+    """Return the end of a row, whole rows, and the begin of a row: 2-D, of those that there are."""
+    if not row:
+        return []
+    head = min(-start % row, numbers.size)
+    stop = numbers.size - (numbers.size - head) % row
+    cut = numbers[None, :head], numbers[head:stop].reshape(-1, row), numbers[None, stop:]
+    return [some for some in cut if some.size]
 
 
 def difference(bits: Array, reference: Array | None, kind: ElementType, ordered: bool) -> Array:

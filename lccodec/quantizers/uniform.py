@@ -77,8 +77,8 @@ class UniformDeadzone(Quantizer):
         The share of the differences that lie outside the dead zone, of those that are not 0; below
         1. The step of each array follows from it, by a sample; in a delta it is at most the spread
         of the values. All deltas of a chain then take about as many bytes, and errors settle: at
-        about one movement for a share of 0.3, at three and more for 0.06. In a delta, a matrix of
-        up to a million elements keeps the sums of its rows or columns.
+        about one movement for a share of 0.3, at three and more for 0.06. In a delta, a matrix
+        keeps the sums of its rows or columns.
     absolute
         Whether to quantize the values themselves, without a reference. This is for arrays that
         forget their past between two checkpoints, such as first moments. A value then decodes as 0,
@@ -179,7 +179,7 @@ class UniformDeadzone(Quantizer):
                 steps = _edges(batch, self.share) / DEAD_ZONE
                 if batch.reference is not None:  # after a jump, errors of many movements do harm
                     values = Residual(batch.bits, None, batch.kind, sizes=batch.sizes)
-                    steps = np.minimum(steps, _MAX_STEP_SPREADS * spreads(values))
+                    steps = np.minimum(steps, _MAX_STEP_SPREADS * spreads(values, _enough(batch)))
             else:
                 steps = (self.relative_step or 0) * root_mean_squares(batch)
         return np.where(steps == 0, 1.0, steps)
@@ -194,13 +194,17 @@ def _scaled(quantizer: UniformDeadzone, factor: float) -> UniformDeadzone:
     return replace(quantizer, relative_step=(quantizer.relative_step or 0) * factor)
 
 
+def _enough(batch: Residual) -> int | None:
+    """Return how many components of each stretch of a sample say how large steps are."""
+    return None if batch.arrays > 1 or batch.bits.size <= PIECE else _SIZED_COMPONENTS
+
+
 def _edges(batch: Residual, share: float) -> Array:
     """Return the size from which on a share of each array's differences other than 0 are coded.
 
     It is estimated on a sample; 0 for an array of which nothing moved.
     """
-    enough = None if batch.arrays > 1 or batch.bits.size <= PIECE else _SIZED_COMPONENTS
-    d, found, *_ = batch.sampled(enough)
+    d, found, *_ = batch.sampled(_enough(batch))
     moved = d != 0
     size = np.abs(d[moved])
     owner = np.zeros(1, np.int64) if isinstance(found, int) else found[moved]
@@ -236,9 +240,9 @@ def _counts(marked: Array, owner: Array, arrays: int) -> Array:
     return np.bincount(owner, marked != 0, minlength=arrays).astype(np.int64)
 
 
-def root_mean_squares(batch: Residual) -> Array:
-    """Return the root mean square of each array's finite differences, by a sample."""
-    d, owner, ends, seen = batch.sampled()
+def root_mean_squares(batch: Residual, most: int | None = None) -> Array:
+    """Return the root mean square of each array's finite differences, by a sample (`sampled`)."""
+    d, owner, ends, seen = batch.sampled(most)
     with np.errstate(over="ignore"):  # fit_grid stores an array with an infinite step exactly
         square = np.square(d, dtype=np.float64)
         squares = _stretch_sums(square, owner, ends, batch.arrays)
@@ -262,14 +266,14 @@ def _stretch_sums(values: Array, owner: Owner, ends: list[int], arrays: int) -> 
     return total
 
 
-def spreads(batch: Residual) -> Array:
+def spreads(batch: Residual, most: int | None = None) -> Array:
     """Return the root mean square of each array's distances from its mean, by a sample.
 
     Scales of normalization layers lie around 1. What a run has learned is how far from 1. An array
     of equal values has the root mean square of the values.
     """
-    sizes = root_mean_squares(batch)
-    values, owner, ends, size = batch.sampled()
+    sizes = root_mean_squares(batch, most)
+    values, owner, ends, size = batch.sampled(most)
     several = not isinstance(owner, int)
     counts = np.bincount(owner, minlength=batch.arrays) if several else np.array([values.size])
     seen = batch.sizes if several else size

@@ -183,9 +183,50 @@ def test_sums(case: Case, relative: bool) -> None:
     assert all(out == outs[0] for out in outs)
 
 
+@given(
+    st.sampled_from(sorted(SHIFTS)),
+    st.sampled_from([0, 7, 40, 700]),
+    st.integers(0, 2**32),
+    st.booleans(),
+    st.integers(1, 9),
+)
+def test_what_is_missed(name: str, size: int, seed: int, relative: bool, bins: int) -> None:
+    """It is what a search for the differences outside the zone, and their symbols, leaves."""
+    values, reference, _ = arrays_of(name, size, seed, relative)
+    number = values.dtype.type
+    table = np.append(-0.0 if relative else 0.0, np.arange(2 * bins) - bins).astype(name)
+    low, high, reciprocal, end = -number(0.48), number(0.48), number(1.25), float(bins + 1)
+    with np.errstate(all="ignore"):
+        d = values - reference if relative else values
+        places, some = search.outside(d, d[:0], low, high)
+        symbols, past = partitions.zigzags(
+            np.where(np.isfinite(some), some, number(0)), reciprocal, np.int64(end), 0.6, False, False
+        )
+        expected = d.copy()
+        fits = np.isfinite(some) & ~(np.zeros(some.size, bool) if past is None else past)
+        expected[places] = np.where(fits, some - table.take(symbols), 0)
+    forms = [whole._miss_loop, *([whole._miss] if whole.has_loops() else [])]
+    for form in forms:
+        missed, differences = np.empty((2, size), name)
+        with np.errstate(all="ignore"):
+            form(values, reference, low, high, reciprocal, end, 0.6, table, missed, differences)
+        np.testing.assert_array_equal(missed, expected)
+        np.testing.assert_array_equal(differences, d)
+
+
+def test_passes_wait_for_all_of_their_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have no other form: a thread may have made one ready, and not yet the next."""
+    for missing in ("_settle", "_miss", "_tally_whole", ""):
+        monkeypatch.setattr(
+            whole, "is_compiled", lambda each, own=missing: each is not getattr(whole, own, "")
+        )
+        assert whole.has_loops() == (not missing)
+
+
 @pytest.mark.parametrize("name", sorted(SHIFTS))
-@pytest.mark.parametrize(("size", "wild"), [(0, None), (700, None), (1700, None), (600, 590), (600, 3)])
-def test_tallies_of_stretches(name: str, size: int, wild: int | None) -> None:
+@pytest.mark.parametrize("distance", [512, 1500])
+@pytest.mark.parametrize(("size", "wild"), [(0, None), (700, None), (1700, None), (600, 490), (600, 3)])
+def test_tallies_of_stretches(name: str, size: int, wild: int | None, distance: int) -> None:
     rng, kind = np.random.default_rng(size), KINDS[name].work.type
     values, reference = (rng.standard_normal(size).astype(name) for _ in range(2))
     if wild is not None:
@@ -199,7 +240,7 @@ def test_tallies_of_stretches(name: str, size: int, wild: int | None) -> None:
             squares, tops = np.zeros(4 * search.SUMS_SIDE_BY_SIDE), np.zeros(4, f"u{number.itemsize}")
             zone = parts.low, parts.high, parts.reciprocal, parts.edge
             with np.errstate(invalid="ignore"):
-                fits = form(values, before, *zone, 512, counts, sums, squares, tops)
+                fits = form(values, before, *zone, 512, distance, counts, sums, squares, tops)
             assert fits == (wild is None)
             found.append((counts, sums, squares, tops) if fits else ())
         for other in found[1:]:
@@ -207,7 +248,7 @@ def test_tallies_of_stretches(name: str, size: int, wild: int | None) -> None:
                 np.testing.assert_array_equal(one, another)
         if wild is not None:
             continue
-        for stretch, first in enumerate(range(0, size, 512)):
+        for stretch, first in enumerate(range(0, size, distance)):
             part = slice(first, first + 512)
             d = values[part] - before[part] if before.size else values[part]
             places, outside = search.outside(d, d[:0], -number, number)

@@ -55,6 +55,18 @@ def test_one_width(name: str, size: int, seed: int, share: float, relative: bool
         assert places.dtype == np.int64
 
 
+@given(TYPES | st.just("float16"), st.sampled_from([0, 3, 40, 700]), SEEDS, st.booleans(), st.booleans())
+def test_the_largest(name: str, size: int, seed: int, relative: bool, finite: bool) -> None:
+    values, reference = pair(name, size, seed, 0.0 if finite else 1.0, relative)
+    with np.errstate(all="ignore"):
+        expected = np.abs(values - reference if relative else values).max(initial=0)
+        assert zones.largest(values, reference) == expected or not np.isfinite(expected)
+        for form in (zones._largest_numpy, zones._largest_loop):
+            found = np.zeros(1, name)
+            form(values, reference, found.view(f"u{found.itemsize}"))
+            assert found == expected or not (np.isfinite(expected) or np.isfinite(found))
+
+
 @given(SIZES, SEEDS, SHARES, st.booleans())
 def test_widths_by_moments(size: int, seed: int, share: float, relative: bool) -> None:
     values, reference = pair("float32", size, seed, share, relative)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from lccodec.element_types import components, subtract
 from lccodec.parallel import PIECE
-from lccodec.quantizers.residual import Residual, Zone
+from lccodec.quantizers.residual import Residual, RowSums, Zone
 
 from ..support.strategies import REALS, Pair, array_and_reference
 from ..support.tuning import tune, tuned
@@ -67,3 +67,40 @@ def test_a_sample_is_spread_over_the_array() -> None:
     assert np.median(seen) == pytest.approx(500_000, rel=0.02)
     few = values[:5000]
     np.testing.assert_array_equal(sampled(few), few)
+
+
+@pytest.mark.parametrize("piece", [1, 7, 50, 10_000])
+@pytest.mark.parametrize(
+    ("shape", "components", "by"),
+    [
+        ((30, 40), 1, "rows"),
+        ((30, 40), 1, "columns"),
+        ((400, 3), 1, "columns"),
+        ((20, 3, 10), 1, "rows"),
+        ((20, 3, 10), 1, "columns"),
+        ((20, 20), 2, "rows"),
+        ((2, 600), 1, "rows"),
+        ((15, 15), 1, ""),
+        ((300,), 1, ""),
+        ((1, 300), 1, ""),
+        ((300, 1), 1, ""),
+    ],
+)
+def test_means_of_rows_by_pieces(shape: tuple[int, ...], components: int, by: str, piece: int) -> None:
+    """What each row or column has missed in the mean, whichever moves more as a whole."""
+    rng = np.random.default_rng(0)
+    size = int(np.prod(shape)) * components
+    missed, d = rng.standard_normal((2, size))
+    matrix = d.reshape(shape[0], -1) if by == "rows" else d.reshape(-1, shape[-1] * components)
+    matrix += 3 * rng.standard_normal((matrix.shape[0], 1) if by == "rows" else matrix.shape[1])
+    sums = RowSums(shape, size)
+    for start in range(0, size, piece):
+        sums.add(start, missed[start : start + piece], d[start : start + piece])
+    shift = sums.shift(np.float64(0.2))
+    assert (shift is None) == (not by)
+    if shift is None:
+        return
+    means = missed.reshape(matrix.shape).mean(int(by == "rows"), keepdims=True)
+    expected = np.broadcast_to(np.clip(means, -0.2, 0.2), matrix.shape).ravel()
+    found = [shift.part(start, min(piece, size - start)) for start in range(0, size, piece)]
+    np.testing.assert_allclose(np.concatenate(found), expected, rtol=1e-12, atol=1e-14)
