@@ -270,8 +270,8 @@ class Chain(Shown):
         every = check_every(keyframe_every, exact_every, hindsight)
         self.keyframe_every, self.exact_every, self.hindsight = every.keyframe, every.exact, every.end
         asked = policy, roles, check_newest(newest), check_reference(reference, self.hindsight)
-        settings = Settings(self._view, *asked, self.hindsight)
-        self._writer = Writer(self._store, adapter, settings, options, every, self._behind)
+        settings = Settings(self._view, *asked, every)
+        self._writer = Writer(self._store, adapter, settings, options, self._behind)
 
     def __enter__(self) -> Self:
         return self

@@ -59,7 +59,7 @@ _PLAIN: Final = "_.-=+*%#"  # where the output has no other characters
 WIDTH: Final = 60
 
 
-def sparkline(values: Sequence[float | None], *, logarithmic: bool = False, width: int = WIDTH) -> str:
+def sparkline(values: Sequence[float | None], *, logarithmic: bool = False) -> str:
     """Return one character for each number, from the lowest to the highest.
 
     Blanks stand for ``None`` and what is not finite. Of a longer series, evenly spaced numbers are
@@ -69,7 +69,7 @@ def sparkline(values: Sequence[float | None], *, logarithmic: bool = False, widt
     (4, ' ')
     """
     numbers = [
-        None if value is None or not math.isfinite(value) else value for value in evenly_spaced(values, width)
+        None if value is None or not math.isfinite(value) else value for value in evenly_spaced(values, WIDTH)
     ]
     if logarithmic:
         numbers = [n if n is None else math.log(n) if n > 0 else -math.inf for n in numbers]

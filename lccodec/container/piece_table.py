@@ -111,17 +111,15 @@ class FrameHasher:
             self._left = math.inf
             try:
                 header = parse_header(view)
-                head = head_size(view, header)
+                if is_cut(header):
+                    self._left, self._coming = head_size(view, header), block_count(header)
+                    if header.method == METHOD_RAW:
+                        self._fixed, self._least = header.kind.size << RAW_BLOCK_LOG2, MIN_RAW_PIECE_BYTES
             except TruncatedError:
                 self._held = bytes(view)
                 return
             except DataError:
                 pass  # it is not cut
-            else:
-                if is_cut(header):
-                    self._left, self._coming = head, block_count(header)
-                    if header.method == METHOD_RAW:
-                        self._fixed, self._least = header.kind.size << RAW_BLOCK_LOG2, MIN_RAW_PIECE_BYTES
             self._held = None
         while len(view):
             if not self._left:  # the next block begins, or what is behind the last

@@ -224,13 +224,12 @@ class _RunTables:
                 self._symbols.take(place, out=row, mode="clip")
 
 
-def read_stream(cursor: Cursor, count: int, depth: int = 1) -> Form:
+def read_stream(cursor: Cursor, count: int) -> Form:
     """Return the `count` symbols of a stream, in the form they are stored in.
 
-    `depth` is how deep the stream lies inside others, 1 for the outermost. A ``DataError`` says
-    that it breaks a rule of SPEC 7.
+    A ``DataError`` says that it breaks a rule of SPEC 7.
     """
-    return finish(reading(cursor, count, depth))
+    return finish(reading(cursor, count))
 
 
 def reading(
@@ -238,7 +237,8 @@ def reading(
 ) -> Reading[Form]:
     """Read a stream as :func:`read_stream` does, beside others.
 
-    `references` are given for an outermost stream of byte planes that has a reference.
+    `depth` is how deep the stream lies inside others, 1 for the outermost. `references` are given
+    for an outermost stream of byte planes that has a reference.
     """
     _check_depth(depth, cursor.where)
     mode = cursor.integer("B", "stream mode")

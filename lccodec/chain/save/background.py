@@ -319,9 +319,9 @@ class Leader:
         store = writable_store(checked_place(opening.directory))
         store.call_between(self._heartbeat)
         policy = None if opening.policy is None else resolve_policy(opening.policy)
-        asked = policy, opening.roles, opening.newest, opening.reference
-        self._settings = Settings(store, *asked, opening.every.end)
-        self._saver = Saver(store, self._settings, opening.every, self._crew, self._gives_back)
+        asked = policy, opening.roles, opening.newest, opening.reference, opening.every
+        self._settings = Settings(store, *asked)
+        self._saver = Saver(store, self._settings, self._crew, self._gives_back)
 
     def close(self) -> None:
         """End the other workers."""
@@ -839,7 +839,6 @@ def open_background(
     store: WritableStore,
     settings: Settings,
     options: WorkerOptions,
-    every: Cadence,
     claim: Claim,
     saver: Saver,
     behind: Behind,
@@ -857,7 +856,7 @@ def open_background(
     if obstacle is None:
         policy, roles, newest = settings.given
         written = None if policy is None else policy.to_json()
-        told = str(store.path), written, roles, newest, every, options.members
+        told = str(store.path), written, roles, newest, settings.every, options.members
         opening = Opening(*told, float(options.worker_timeout), settings.reference)
         client = Client(store, opening, claim, behind.gives_back)
         saver.forget()  # the workers have the reference from now on

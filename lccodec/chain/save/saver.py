@@ -46,7 +46,7 @@ from .reference import (
     find_latest,
     held_together,
 )
-from .settings import Cadence, Settings
+from .settings import Settings
 
 #: What settling a group may take, as a part of the time of the save that it follows.
 _SETTLING_SHARE: Final = 0.5
@@ -95,18 +95,16 @@ class Saver:
         self,
         store: WritableStore,
         settings: Settings,
-        every: Cadence,
         crew: Crew,
         gives_back: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._store = store
         self._settings = settings
-        self._newest = Newest(store, settings.given.newest == "exact", every.exact)
+        self._newest = Newest(store, settings.given.newest == "exact", settings.every.exact)
         self._reference: Reference = ValueReference(store, crew)
         if settings.reference == "hashes":
             self._reference = HashReference(store, crew.heartbeat)
-        self._groups = Groups(store, every.end, every.keyframe)
-        self._every = every
+        self._groups = Groups(store, settings.every.end, settings.every.keyframe)
         self._crew = crew
         self._renewed = partial(renew_newest, store, gives_back)
         self._latest: Latest | None = None
@@ -253,7 +251,7 @@ class Saver:
         """Return what the next save would do with a state. Nothing is written."""
         with self._reference.planning():
             save = self._prepare(self._store.snapshot(), state, self._settings.record)
-        return replace(save.plan, group=self._groups.fate(save.base), settles=bool(self._every.end))
+        return replace(save.plan, group=self._groups.fate(save.base), settles=bool(self._settings.every.end))
 
     def _prepare(
         self,
@@ -274,7 +272,7 @@ class Saver:
         )
         self._latest = latest or self._latest
         base = self._groups.base(latest, record.policy, settings.closes)
-        state, base = over_parent(state, base, self._every.keyframe)
+        state, base = over_parent(state, base, settings.every.keyframe)
         reference = base.reference
         parents = {} if reference is None else reference.arrays
         compared = candidates(state.flat, parents, record.roles, state.known)

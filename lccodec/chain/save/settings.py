@@ -179,15 +179,15 @@ class Settings:
         store: Store,
         policy: str | Policy | None,
         roles: Mapping[str, Role] | None,
-        newest: NewestMode | None = None,
-        reference: ReferenceKind = "values",
-        hindsight: int = 0,
+        newest: NewestMode | None,
+        reference: ReferenceKind,
+        every: Cadence,
     ) -> None:
         self._store = store
         self._policy = None if policy is None else resolve_policy(policy)
         self._roles = None if roles is None else dict(check_roles(roles))
         self._newest = newest
-        self.reference, self._hindsight = reference, hindsight
+        self.reference, self.every = reference, every
         self._record: Record | None = None  # set by the first save
         self._before: Record | None = None  # the recorded one, as the first save finds it
         self._shortfall_reported = False
@@ -298,7 +298,7 @@ class Settings:
 
         And groups of what loses nothing, or is not kept until its group is complete.
         """
-        if self._hindsight and self.again is None:
+        if self.every.end and self.again is None:
             check_lossy(record.policy)
             if record.newest != "exact":
                 raise ArgumentError("hindsight= needs newest='exact': what is between is known only later")

@@ -26,7 +26,7 @@ from ..store.store import WritableStore, check_next
 from .judge import Judge
 from .partial import select, wanted_by
 from .plan import Estimate, Plan, SavedState, SavePlan, foresee
-from .settings import Cadence, Settings, WhenBusy, WorkerOptions
+from .settings import Settings, WhenBusy, WorkerOptions
 
 if TYPE_CHECKING:
     from ...workers.process import Arena
@@ -62,13 +62,12 @@ class Writer:
         adapter: Adapter | None,
         settings: Settings,
         options: WorkerOptions,
-        every: Cadence,
         behind: Behind,
     ) -> None:
         self.settings = settings
         self.turn = threading.RLock()  # held by whoever saves, or keeps others from it
         self._store, self._adapter, self._options = store, adapter, options
-        self._every, self._behind = every, behind
+        self._behind = behind
         policy = settings.given.policy
         self._judge = Judge(store, adapter, policy, settings) if policy and policy.promise else None
         self._background: Background | None = None
@@ -84,7 +83,7 @@ class Writer:
         from .saver import Saver
 
         threads = Threads(1 if has_lock() else self._options.members)
-        return Saver(self._store, self.settings, self._every, threads, self._behind.gives_back)
+        return Saver(self._store, self.settings, threads, self._behind.gives_back)
 
     def save(  # what `Chain.save` is given
         self, step: int, given: SaveRequest, progress: Progress, following: Any
@@ -158,7 +157,7 @@ class Writer:
         from .background import open_background
 
         self._background = open_background(
-            *(self._store, self.settings, self._options, self._every, self._claim, self._saver), self._behind
+            self._store, self.settings, self._options, self._claim, self._saver, self._behind
         )
         return self._background
 
