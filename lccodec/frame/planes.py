@@ -147,15 +147,20 @@ def _differing(words: Array, old: Array, most: int) -> tuple[bool, Array, Array,
 
 
 def _differing_loop(words: Array, old: Array, most: int) -> tuple[bool, Array, Array, Array]:
-    places, new, before = np.empty(most, np.int64), np.empty(most, np.uint64), np.empty(most, np.uint64)
-    found = 0
-    for place in range(words.size):
-        word = words[place]
-        if word != old[place]:
-            if found == most:
+    # Eight words at a time: a processor guesses well that none of them differs.
+    places, zero, whole = np.empty(most + 8, np.int64), np.uint64(0), words.size & ~7
+    new, before, found = np.empty(most + 8, np.uint64), np.empty(most + 8, np.uint64), zero
+    for start in range(0, words.size, 8):
+        first, last, differ = np.uint64(start), np.uint64(min(start + 8, words.size)), zero
+        if start < whole:
+            for k in range(np.uint64(8)):
+                differ |= words[first + k] ^ old[first + k]
+        if differ != zero or start == whole:
+            for place in range(first, last):
+                places[found], new[found], before[found] = place, words[place], old[place]
+                found += np.uint64(words[place] != old[place])
+            if found > np.uint64(most):
                 return True, places[:0], new[:0], before[:0]
-            places[found], new[found], before[found] = place, word, old[place]
-            found += 1
     return False, places[:found].copy(), new[:found].copy(), before[:found].copy()
 
 
