@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from ..entropy.runs import Form, Sparse, as_sparse, dense
 from ..entropy.split import References, find_small
 from ..entropy.stream_reader import Reading, finish, reading
 from ..entropy.stream_writer import Piece, write_plane
-from ..loops import inlined, is_compiled, kernel
+from ..loops import is_compiled, kernel
 from ..loops.search import true_places
 from ..parallel import PIECE, slices
 from .content import array_sum, sum_change
@@ -147,15 +147,20 @@ def _differing(words: Array, old: Array, most: int) -> tuple[bool, Array, Array,
 
 
 def _differing_loop(words: Array, old: Array, most: int) -> tuple[bool, Array, Array, Array]:
-    places, new, before = np.empty(most, np.int64), np.empty(most, np.uint64), np.empty(most, np.uint64)
-    found = 0
-    for place in range(words.size):
-        word = words[place]
-        if word != old[place]:
-            if found == most:
+    # Eight words at a time: a processor guesses well that none of them differs.
+    places, zero, whole = np.empty(most + 8, np.int64), np.uint64(0), words.size & ~7
+    new, before, found = np.empty(most + 8, np.uint64), np.empty(most + 8, np.uint64), zero
+    for start in range(0, words.size, 8):
+        first, last, differ = np.uint64(start), np.uint64(min(start + 8, words.size)), zero
+        if start < whole:
+            for k in range(np.uint64(8)):
+                differ |= words[first + k] ^ old[first + k]
+        if differ != zero or start == whole:
+            for place in range(first, last):
+                places[found], new[found], before[found] = place, words[place], old[place]
+                found += np.uint64(words[place] != old[place])
+            if found > np.uint64(most):
                 return True, places[:0], new[:0], before[:0]
-            places[found], new[found], before[found] = place, word, old[place]
-            found += 1
     return False, places[:found].copy(), new[:found].copy(), before[:found].copy()
 
 
@@ -225,9 +230,13 @@ class _Planes:
         )
         self._few, self._waiting = [], 0
         own, before = new.view(self._kind.bits), old.view(self._kind.bits)
-        places, codes, change = narrowed(own, before, words, self._first, self._kind.is_float)
-        self.total += int(change)
-        self._found.append((places, codes))
+        self.total += sum_change(own, before, words + self._first)
+        some = (own != before).nonzero()[0]
+        joined_log2 = 3 - own.itemsize.bit_length() + 1  # components of a word
+        places = words.take(some >> joined_log2)
+        places <<= joined_log2
+        places += some & (1 << joined_log2) - 1
+        self._found.append((places, zigzag(own.take(some), before.take(some), self._kind.is_float)))
 
     def _spread(self, start: int) -> list[Array]:
         """Return whole planes; the part at `start` is the first with many changes."""
@@ -307,29 +316,21 @@ def _split(bits: Array, reference: Array, is_float: bool, planes: tuple[Array, .
         plane[:] = codes >> (8 * place)
 
 
-@inlined
-def _code_of(own: Any, before: Any, is_float: bool, width: Any) -> Any:
-    """Return the zigzag code of a component with a reference, uint64: its lowest bits count."""
-    one = np.uint64(1)
-    top = one << width - one
-    full = top | top - one
-    if is_float:
-        own ^= full if own & top else top
-        before ^= full if before & top else top
-    own -= before
-    return ~(own << one) if own & top else own << one
-
-
 def _split_loop(bits: Array, reference: Array, is_float: bool, planes: tuple[Array, ...]) -> None:
     one, width = np.uint64(1), np.uint64(8 * len(planes))
     top = one << width - one
+    full = top | top - one
     for place in range(bits.size):
         own = np.uint64(bits[place])
-        if reference.size:
-            code = _code_of(own, np.uint64(reference[place]), is_float, width)
-        elif is_float:
+        if is_float and reference.size == 0:
             code = own << one | own >> width - one
         else:
+            if reference.size:
+                before = np.uint64(reference[place])
+                if is_float:
+                    own ^= full if own & top else top
+                    before ^= full if before & top else top
+                own -= before
             code = ~(own << one) if own & top else own << one
         for number in range(len(planes)):
             planes[number][place] = code >> np.uint64(8 * number) & np.uint64(255)
@@ -337,40 +338,6 @@ def _split_loop(bits: Array, reference: Array, is_float: bool, planes: tuple[Arr
 
 _OF_PLANES: Final = (1, 2, 4, 8)
 
-
-def _narrowed(
-    own: Array, before: Array, words: Array, first: int, is_float: bool
-) -> tuple[Array, Array, Any]:
-    """Return places and codes of components that differ, and what they add to the array sum.
-
-    They are those of some words (int64) of a block, whose first word is `first` in the sum.
-    """
-    found = (own != before).nonzero()[0]
-    joined_log2 = 3 - own.itemsize.bit_length() + 1  # components of a word
-    places = words.take(found >> joined_log2)
-    places <<= joined_log2
-    places += found & (1 << joined_log2) - 1
-    codes = zigzag(own.take(found), before.take(found), is_float)
-    return places, codes, sum_change(own, before, words + first)
-
-
-def _narrowed_loop(
-    own: Array, before: Array, words: Array, first: int, is_float: bool
-) -> tuple[Array, Array, Any]:
-    places, codes = np.empty(own.size, np.int64), np.empty_like(own)
-    found, change, width = np.uint64(0), np.uint64(0), np.uint64(8 * own.itemsize)
-    new, old, joined = own.view(np.uint64), before.view(np.uint64), 8 // own.itemsize
-    for k in range(words.size):
-        change += (new[k] - old[k]) * np.uint64(2 * (words[k] + first) + 1)
-        for j in range(joined):
-            place = np.uint64(k * joined + j)
-            code = _code_of(np.uint64(own[place]), np.uint64(before[place]), is_float, width)
-            places[found], codes[found] = words[k] * joined + j, code
-            found += np.uint64(own[place] != before[place])
-    return places[:found].copy(), codes[:found].copy(), change
-
-
-narrowed = kernel(_narrowed, _narrowed_loop, *(f"in u{n}, in u{n}, in i8, i8, b1" for n in (1, 2, 4, 8)))
 
 split = kernel(_split, _split_loop, *(f"in u{n}, in u{n}, b1, {n} out u1" for n in _OF_PLANES))
 
