@@ -61,14 +61,14 @@ def test_nothing_of_a_document_is_markup(library: str) -> None:
     assert data.sub(r"\1\3", plain) == data.sub(r"\1\3", harmed)
 
 
-def test_only_its_own_scripts_may_run(library: str) -> None:
-    html = page(one_run(), "let x = '</script><!--';" + library)
+def test_only_its_own_scripts_may_run() -> None:
+    html = page(one_run(), "let x = '</script><!--';")
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', html)
     assert policy is not None
     packed = re.search(r'<script type="text/plain" id="library">([^<]*)</script>', html)
     assert packed is not None
     unpacked = zlib.decompress(base64.b64decode(packed[1])).decode()
-    assert unpacked.startswith("let x = '</script><!--';")
+    assert unpacked == "let x = '</script><!--';"
     scripts = [unpacked, *re.findall(r"<script>(.*?)</script>", html, re.DOTALL)]
     assert len(scripts) == 2
     allowed = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
