@@ -58,16 +58,20 @@ def test_options_are_checked_before_there_is_anything_to_save(arguments, message
         ChainOptions(*arguments)
 
 
+#: In the background, with a worker process, and here.
+in_both = pytest.mark.parametrize("background", [False, pytest.param(True, marks=pytest.mark.slow)])
+
+
 def test_nothing_is_made_before_the_first_save(tmp_path):
     options = ChainOptions(tmp_path / "run", "lc-2", keyframe_every=5, workers=2)
     chain = options.open()
     assert not (tmp_path / "run").exists()
     assert (chain.directory, chain.policy.name) == (tmp_path / "run", "lc-2")
     assert (chain.keyframe_every, chain.workers, chain.newest) == (5, 2, "exact")
-    assert ChainOptions(tmp_path / "run", newest="history").open().newest == "history"
-    chain.save(0, {"x": np.ones(3)})
+    other = ChainOptions(tmp_path / "run", newest="history").open()
+    assert (other.newest, other.workers) == ("history", None)
+    other.save(0, {"x": np.ones(3)})
     assert (tmp_path / "run").is_dir()
-    chain.close()
 
 
 def test_processes_have_chains_of_their_own(tmp_path):
@@ -186,7 +190,7 @@ def test_the_steps_of_a_trainer(background: bool, tmp_path: Path, caplog: pytest
     ]
 
 
-@pytest.mark.parametrize("background", [False, True])
+@in_both
 def test_older_steps_go_and_their_paths_stay(background: bool, tmp_path: Path) -> None:
     keep = lccodec.Keep(latest=2)
     options = ChainOptions(tmp_path / "chain", keyframe_every=0, background=background, keep=keep)
@@ -421,7 +425,7 @@ def test_some_arrays_are_saved_once_all_of_them_are(background: bool, tmp_path: 
     assert found == [(0, 0, 0), (0, 1, 1), (0, 2, 2), (0, 3, 3), (4, 4, 4), (4, 5, 5)]
 
 
-@pytest.mark.parametrize("background", [False, True])
+@in_both
 def test_a_name_that_fits_no_array_is_told_at_the_first_save(background: bool, tmp_path: Path) -> None:
     saver = LinkSaver(ChainOptions(tmp_path / "chain", background=background, only=["lore"]))
     with pytest.raises(ArgumentError, match=r"'lore' .is it 'lora'"):
@@ -431,7 +435,7 @@ def test_a_name_that_fits_no_array_is_told_at_the_first_save(background: bool, t
     assert (tmp_path / "0").exists()
 
 
-@pytest.mark.parametrize("background", [False, True])
+@in_both
 def test_the_names_of_arrays_are_known_without_a_copy(background: bool, tmp_path: Path) -> None:
     options = ChainOptions(tmp_path / "chain", background=background, only=["lora"])
     saver = LinkSaver(options, FarAdapter())
@@ -459,7 +463,7 @@ def test_behind_a_save_that_has_failed_all_arrays_are_saved(tmp_path: Path) -> N
         assert file.state()["base"][0] == 1
 
 
-@pytest.mark.parametrize("background", [False, True])
+@in_both
 def test_a_state_that_got_other_arrays_is_saved_at_the_second_try(background: bool, tmp_path: Path) -> None:
     some = LinkSaver(ChainOptions(tmp_path / "chain", background=background, only=["lora"]))
     some.save({"base": np.zeros(3000), "lora": np.zeros(30)}, tmp_path / "0")
@@ -484,7 +488,7 @@ def is_exact(path: Path, expected: dict[str, Any]) -> bool:
     return found.keys() == expected.keys() and all(np.array_equal(found[key], expected[key]) for key in found)
 
 
-@pytest.mark.parametrize("background", [False, True])
+@in_both
 def test_one_step_may_have_several_names(background: bool, tmp_path: Path) -> None:
     """As best and last: it is saved once. What a trainer notes of its callbacks may differ."""
     saver = LinkSaver(ChainOptions(tmp_path / "chain", "balanced", background=background))

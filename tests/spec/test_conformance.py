@@ -1,8 +1,10 @@
 """The run of all vectors through a program: ours are right, and what is wrong is told."""
 
+import io
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -59,6 +61,22 @@ def run(*words: object, code: int = 0) -> list[str]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout.splitlines()
+
+
+@pytest.fixture(name="wrong", scope="module")
+def _wrong(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., list[str]]]:
+    """The program in this process, given answers that are wrong: the questions are made once."""
+    with beside("run", PLACE) as program, pytest.MonkeyPatch.context() as patch:
+        questions = list(program.cases(tmp_path_factory.mktemp("questions")))
+        patch.setattr(program, "cases", lambda _: questions)
+
+        def wrong(*words: object) -> list[str]:
+            patch.setattr(sys, "argv", ["run.py", *map(str, words)])
+            with redirect_stdout(io.StringIO()) as told:
+                assert program.main() == 1
+            return told.getvalue().splitlines()
+
+        yield wrong
 
 
 def answering(text: str) -> list[str]:
@@ -149,8 +167,8 @@ def test_every_vector_has_a_level() -> None:
         ("{'dtype': 'bool', 'shapes': [[True]], 'sha256': ''}", "shapes is [true], not [7]"),
     ],
 )
-def test_what_is_wrong_with_a_frame_is_told(text: str, told: str) -> None:
-    lines = run("--only", "raw-bool", "--", *answering(text), code=1)
+def test_what_is_wrong_with_a_frame_is_told(wrong: Callable[..., list[str]], text: str, told: str) -> None:
+    lines = wrong("--only", "raw-bool", "--", *answering(text))
     assert any(line.startswith(f"raw-bool: {told}") for line in lines), lines
     assert any(line.endswith("<--") for line in lines)
     assert lines[-1] == "level 3 (full): 0 of 2 answers are right"  # it is frozen, too
@@ -163,8 +181,8 @@ def test_what_is_wrong_with_a_frame_is_told(text: str, told: str) -> None:
         ("{}", "read, but it breaks"),
     ],
 )
-def test_what_is_wrong_with_a_refusal_is_told(text: str, told: str) -> None:
-    lines = run("--only", "LCC-FRM-08", "--", *answering(text), code=1)
+def test_what_is_wrong_with_a_refusal_is_told(wrong: Callable[..., list[str]], text: str, told: str) -> None:
+    lines = wrong("--only", "LCC-FRM-08", "--", *answering(text))
     assert sum(told in line for line in lines) == sum("LCC-FRM-08" in entry["name"] for entry in ENTRIES)
 
 
@@ -179,9 +197,11 @@ def test_what_is_wrong_with_a_refusal_is_told(text: str, told: str) -> None:
         ("import time; time.sleep(1000)", 0.5, "no answer within 0.5 s"),
     ],
 )
-def test_a_program_that_does_not_answer(program: str, seconds: float, told: str) -> None:
+def test_a_program_that_does_not_answer(
+    wrong: Callable[..., list[str]], program: str, seconds: float, told: str
+) -> None:
     command = [sys.executable, "-c", program]
-    lines = run("--only", "raw-bool", "--timeout", seconds, "--", *command, code=1)
+    lines = wrong("--only", "raw-bool", "--timeout", seconds, "--", *command)
     assert any(line.startswith(f"raw-bool: {told}") for line in lines), lines
 
 

@@ -83,7 +83,7 @@ def is_exact(chain: Chain, step: int) -> bool:
 
 
 @pytest.mark.parametrize("hindsight", [0, 3])
-@pytest.mark.parametrize("background", [False, True])
+@pytest.mark.parametrize("background", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_step_that_is_asked_for_exactly_stays_so(tmp_path: Path, background: bool, hindsight: int) -> None:
     """On every way by which it may be coded again."""
     with Chain(tmp_path / "run", "balanced", keyframe_every=4, hindsight=hindsight) as chain:

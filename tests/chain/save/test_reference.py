@@ -170,9 +170,9 @@ def test_threads_may_save_on_one_chain(tmp_path: Path, monkeypatch: pytest.Monke
     states = {step: {"weight": rng.standard_normal(3000).astype(np.float32)} for step in range(60)}
     make_plan = saver.make_plan
 
-    def wait(*arguments: Any) -> Plan:
+    def wait(*arguments: Any, **options: Any) -> Plan:
         time.sleep(0.005)  # so that others come to hold the same step, if they can
-        return make_plan(*arguments)
+        return make_plan(*arguments, **options)
 
     monkeypatch.setattr(saver, "make_plan", wait)
     steps, saved, errors = iter(states), [], []
