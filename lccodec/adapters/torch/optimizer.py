@@ -25,6 +25,7 @@ from typing import Any, Final
 
 import torch
 from torch.nn.parameter import is_lazy
+from torch.utils.weak import WeakIdKeyDictionary
 
 from ...container.tree import leaf_name
 from ...errors import ArgumentError
@@ -410,6 +411,34 @@ def uneven(own: Mapping[str, Any], state: Mapping[str, Any], place: str) -> Iter
             yield from uneven(*pair, f"{place}_schedulers/{i}/")
 
 
+#: Tensors of states whose memory an optimizer or a module has taken, and their versions then.
+_TAKEN: Final[Any] = WeakIdKeyDictionary()
+
+
+def taken(state: Any) -> Any:
+    """Return a state, or tensors in dicts and lists, that an optimizer or a module may change.
+
+    The first one takes the memory of the tensors, as in PyTorch; a later one gets copies.
+    """
+    if type(state) in (dict, list, tuple):
+        items = state.items() if isinstance(state, dict) else enumerate(state)
+        made = {key: taken(value) for key, value in items}
+        return made if isinstance(state, dict) else type(state)(made.values())
+    if type(state) is not torch.Tensor or state.is_inference():
+        return state
+    if state in _TAKEN:
+        return state.clone()
+    _TAKEN[state] = state._version
+    return state.detach()  # another object, so that the state of its new owner is not taken for this one
+
+
+def is_used_up(state: Any) -> bool:
+    """Return whether what has taken the tensors of a state has changed them since."""
+    if isinstance(state, dict | list | tuple):
+        return any(map(is_used_up, state.values() if isinstance(state, dict) else state))
+    return isinstance(state, torch.Tensor) and state in _TAKEN and state._version != _TAKEN[state]
+
+
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Any, settings: str = "saved") -> None:
     """Load a state that fits; with `settings` ``"target"`` its groups keep their own settings.
 
@@ -418,7 +447,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Any, settings: str =
     """
     own = [dict(group) for group in optimizer.param_groups]
     known = {index for group in state["param_groups"] for index in group["params"]}
-    entries = {index: child for index, child in state["state"].items() if index in known}
+    entries = {index: taken(child) for index, child in state["state"].items() if index in known}
     groups = state["param_groups"]
     if settings == "target":
         groups = [{**saved, **_settings(group)} for saved, group in zip(groups, own, strict=True)]

@@ -52,9 +52,11 @@ from .optimizer import (
     assembled,
     describe,
     is_stateful,
+    is_used_up,
     load_optimizer,
     load_schedule,
     misfits,
+    taken,
     together,
     uneven,
 )
@@ -119,7 +121,9 @@ def load_into(
     ------
     ArgumentError
         Lists up to ten entries of each kind that are missing, unexpected, of another shape or
-        dtype, or of which nobody knows what they belong to. Also if not one array fits.
+        dtype, or of which nobody knows what they belong to. Also if not one array fits, and if the
+        state was loaded before: optimizers, and modules on the meta device, take its tensors, and
+        may have changed them.
     DataError, ChainError, StorageError
         If leaves of a chain cannot be decoded. Then a part of `target` may be set.
 
@@ -178,6 +182,11 @@ class _Load:
     def _fitting(self, state: Any) -> Any:
         """Return the part that the prefix names, in terms of the target, if it fits; else raise."""
         part, keys = part_of(state, self._prefix)
+        if is_used_up(part):
+            raise ArgumentError(
+                "this state was loaded before, and what took its tensors has changed them since: restore it"
+                " again, or load copy.deepcopy(state) each time"
+            )
         renaming = Renaming(self._rename)
         self._match = match = Matching(self._target, renaming, self._settings)
         part = match.in_terms_of(self._target, part, keys)
@@ -498,7 +507,7 @@ def _contained(target: Any, state: Any, done: Collection[int]) -> Any:
 def _load_module(module: torch.nn.Module, state: Any, strict: bool, *, assign: bool) -> Any:
     # Modules with a way of their own may not know all options.
     options = ({} if strict else {"strict": False}) | ({"assign": True} if assign else {})
-    told = module.load_state_dict(state, **options)
+    told = module.load_state_dict(taken(state) if assign else state, **options)
     if not assign:
         # Inner tensors of wrappers are copied once more: their classes may round when they copy.
         wrapped = any(map(is_wrapper, state.values()))

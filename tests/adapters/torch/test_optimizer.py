@@ -92,7 +92,7 @@ def test_settings_that_a_saved_group_lacks_are_the_targets():
     for key in ("amsgrad", "decoupled_weight_decay", "fused", "eps"):
         del group[key]
     fresh = torch.optim.AdamW(model.parameters(), eps=1e-5)
-    adapter.load_into(fresh, state["optimizer"])
+    adapter.load_into(fresh, copy.deepcopy(state["optimizer"]))
     found = fresh.param_groups[0]
     assert found["eps"] == 1e-5  # PyTorch itself would fail at the next step
     assert found["amsgrad"] is False

@@ -5,6 +5,7 @@ A chain's leaves go into modules layer by layer: the same as the whole state at 
 Updates of a follower go into modules and tensors in place: every type, or not at all.
 """
 
+import copy
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,41 @@ def test_loading_into_tensors_and_containers():
     for wrong in ({**state, "items": [1]}, {**state, "items": 3}, {**state, "w": 1}, [1]):
         with pytest.raises(ArgumentError):
             adapter.load_into(target, wrong)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
+def test_a_state_is_loaded_twice_as_it_was(device: str, kind: Any) -> None:
+    """The first optimizer takes its tensors, and changes them."""
+    options = {"momentum": 0.9} if kind is torch.optim.SGD else {}
+
+    def made() -> dict[str, Any]:
+        model = torch.nn.Linear(4, 3, device=device)
+        return {"model": model, "optimizer": kind(model.named_parameters(), 0.1, **options)}
+
+    def train(run: dict[str, Any]) -> list[torch.Tensor]:
+        for _ in range(3):
+            run["optimizer"].zero_grad()
+            run["model"](torch.ones(2, 4)).square().sum().backward()
+            run["optimizer"].step()
+        return [parameter.detach().clone() for parameter in run["model"].parameters()]
+
+    first = torch.nn.Linear(4, 3)
+    run = {"model": first, "optimizer": kind(first.named_parameters(), 0.1, **options)}
+    train(run)
+    state = adapter.load(adapter.save({name: part.state_dict() for name, part in run.items()}))
+    fresh = copy.deepcopy(state)
+    one, two = (adapter.load_into(made(), state) for _ in range(2))
+    expected = train(adapter.load_into(made(), fresh))
+    for loaded in (one, two):
+        assert all(map(torch.equal, train(loaded), expected))
+    target = made()
+    before = copy.deepcopy(target["optimizer"].state_dict())
+    with pytest.raises(ArgumentError, match="loaded before"):
+        adapter.load_into(target, state)
+    assert target["optimizer"].state_dict() == before
+    live = {name: part.state_dict() for name, part in one.items()}  # shares nothing with `state` but memory
+    adapter.load_into(made(), live)
 
 
 def test_a_module_on_the_meta_device_takes_the_tensors():
