@@ -198,8 +198,7 @@ ALLOWED = {
     },
     "chain/save/hash_reference": {"stored_view(bits).data": "uint8"},
     "chain/store/bucket/source": {
-        "self._kept[key, begin].data": "what was read, no array",
-        "found.data": "the same",
+        "found.data": "what was read, no array",
         "entry.data": "what an entry has, no array",
         "each.entry.data": "the same",
         "self.entry.data": "the same",

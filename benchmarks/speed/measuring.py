@@ -40,7 +40,6 @@ MEASURING: Final = (
     (reference.ValueReference, "look_back"),
     (saver.Measurement, "__init__"),
     (saver.Measurement, "figures"),
-    (saver, "inherited_figures"),
 )
 
 Shape = tuple[int, ...]

@@ -53,8 +53,8 @@ those of one place are exact if they do not:
 - A mean of gradients is not like its weight, and a mean of weights is.
 - Means of squares are not negative. A mean of gradients is hardly ever above their root, and is not
   zero where they are not.
-- A mean of gradients changes from save to save by about its size, a parameter by little. So at the
-  first save nobody knows, and all are exact.
+- Of single letters: a mean of gradients changes from save to save by about its size, a parameter
+  by little. So at the first save nobody knows, and all are exact.
 
 The state of ``optax.ema``, which is a mean of updates in a chain, and of weights elsewhere, is
 compared with the weights alone.
@@ -376,13 +376,18 @@ def mark_named(arrays: Sequence[Candidate]) -> None:
 
 def _named_place(c: Candidate) -> tuple[Path, Path] | None:
     """Return the path to the entry that makes an array a moment, and what follows; None if none."""
-    path, entry = path_of(c.name), c.why.removesuffix(BY_NAME).strip("'")
+    path, entry = path_of(c.name), _entry(c)
     if c.why == MEAN_OF_OPTAX:
         entry = "ema"
     elif not c.why.endswith(BY_NAME) or any(meaning(part).optimizer for part in name_parts(c.name)):
         return None
     depth = next(at for at, part in enumerate(path) if part == entry or part.endswith(f"_{entry}"))
     return path[:depth], (path[depth].removesuffix(entry), *path[depth + 1 :])
+
+
+def _entry(c: Candidate) -> str:
+    """Return the entry of an optimizer that makes an array a moment, by its name alone."""
+    return c.why.removesuffix(BY_NAME).strip("'")
 
 
 def _is_like(c: Candidate, weight: Candidate) -> bool:
@@ -395,7 +400,8 @@ def _is_like(c: Candidate, weight: Candidate) -> bool:
 def _may_be_moments(moments: Sequence[tuple[Path, Candidate]]) -> bool:
     """Return whether all arrays of one place may be moments, by their values."""
     firsts = {end: c for end, c in moments if c.role == "first_moment"}
-    if any(not isinstance(c.reference, np.ndarray) for c in firsts.values()):
+    must_change = any(len(_entry(c)) == 1 for _, c in moments)
+    if must_change and any(not isinstance(c.reference, np.ndarray) for c in firsts.values()):
         return False
     above, compared, squared_before = 0, 0, 0.0
     for end, c in moments:
@@ -410,12 +416,12 @@ def _may_be_moments(moments: Sequence[tuple[Path, Candidate]]) -> bool:
                 compared += squares.size
                 squared_before += _rms(_values(c, c.reference))
     size, change, before = 0.0, 0.0, 0.0
-    for c in firsts.values():
+    for c in firsts.values() if must_change else ():
         now, was = _values(c, None), _values(c, c.reference)
         size += c.elements * _rms(now) ** 2
         change += c.elements * _rms(now - was) ** 2
         before += _rms(was)
-    if squared_before and not before:
+    if must_change and squared_before and not before:
         return False
     return change >= _LEAST_CHANGE**2 * size and above <= _MOST_ABOVE * compared
 

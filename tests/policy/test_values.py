@@ -333,6 +333,10 @@ SQUARES = np.random.default_rng(1).uniform(1, 2, SIZE) * 1e-4
         ("m/w", NOISE, MOVED, 0.001 * SQUARES, False),  # the mean and the variance of a posterior
         ("m/w", NOISE, MOVED, NOISE, False),  # values of attention
         ("m/w", NOISE, 0 * MOVED, SQUARES, False),  # squares without a mean before
+        ("exp_avg/w", 0.3 * BEFORE, MOVED, BEFORE**2, False),
+        ("exp_avg/w", NOISE, None, SQUARES, True),  # no other thing has this name
+        ("exp_avg/w", NOISE, NOISE + 0.1 * MOVED, SQUARES, True),  # a slow mean
+        ("exp_avg/w", NOISE, MOVED, NOISE, False),
         ("optimizer/m/w", BEFORE, None, -SQUARES, True),  # an optimizer's, whatever its values are
     ],
 )
@@ -341,9 +345,11 @@ def test_moments_by_name_alone(
 ) -> None:
     arrays = [candidate("model/w", WEIGHT.astype(np.float32), "weight")]
     was = None if before is None else before.astype(np.float32)
-    arrays.append(candidate(name, mean.astype(np.float32), "first_moment", "'m' of an optimizer", was))
-    other, also = name.replace("m/", "v/"), squares.astype(np.float32)
-    arrays.append(candidate(other, also, "second_moment", "'v' of an optimizer", also))
+    entry = name.split("/")[-2]
+    arrays.append(candidate(name, mean.astype(np.float32), "first_moment", f"{entry!r} of an optimizer", was))
+    square, also = "v" if entry == "m" else f"{entry}_sq", squares.astype(np.float32)
+    other = name.replace(f"{entry}/", f"{square}/")
+    arrays.append(candidate(other, also, "second_moment", f"{square!r} of an optimizer", also))
     mark_copies(arrays)
     roles = [c.role for c in arrays[1:]]
     assert roles == (["first_moment", "second_moment"] if are_moments else ["other", "other"])

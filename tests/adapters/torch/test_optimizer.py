@@ -3,6 +3,7 @@
 Every optimizer of torch.optim goes on from any lossy state with updates of the right size.
 """
 
+import copy
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
