@@ -97,9 +97,17 @@ class Kernel:
         return self._run is self._dispatcher is not None
 
     def is_cached(self) -> bool:
-        """Load what the cache has of the compiled form; return whether that is all."""
+        """Load what the cache has of the compiled form; return whether that is all.
+
+        What cannot be loaded, as after a power loss, is taken out of the cache.
+        """
         made = self._dispatcher = self._dispatcher or _dispatcher(self.loop)
-        found = [made._cache.load_overload(_types(each), made.targetctx) for each in self.signatures]
+        try:
+            found = [made._cache.load_overload(_types(each), made.targetctx) for each in self.signatures]
+        except Exception:  # of any library that reads a part of it
+            made._cache.flush()
+            self._dispatcher = None
+            return False
         for code in found:
             if code is not None and not any(code.signature.args == args for args in made.overloads):
                 made.add_overload(code)
@@ -115,6 +123,7 @@ class Kernel:
             return
         try:
             if self.is_waiting():
+                self.is_cached()
                 made = self._dispatcher = self._dispatcher or _dispatcher(self.loop)
                 for each in self.signatures:
                     made.compile(_types(each))

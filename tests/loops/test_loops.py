@@ -136,3 +136,18 @@ def test_a_fork_beside_a_compiler_does_not_wait_for_it(
     assert kernel.is_waiting() != elsewhere
     if elsewhere:
         assert kernel(3) == -3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [".nbi", ".nbc"])
+def test_what_is_damaged_in_the_cache_is_compiled_again(tmp_path: Path, kind: str) -> None:
+    """As after a power loss: half of a file is there. It is there whole afterwards."""
+    pytest.importorskip("numba")
+    environment = {"LCCODEC_KERNELS": "numba", "NUMBA_CACHE_DIR": str(tmp_path)}
+    assert program("print(call(), lccodec.kernels())", **environment) == ["True", "numba"]
+    for path in tmp_path.rglob(f"*{kind}"):
+        os.truncate(path, path.stat().st_size // 2)
+    whole = {path: path.stat().st_size for path in tmp_path.rglob("*.nb?")}
+    assert whole
+    assert program("print(call(), lccodec.kernels())", **environment) == ["True", "numba"]
+    assert any(path.stat().st_size > size for path, size in whole.items())
