@@ -353,6 +353,7 @@ class Shift:
 
 
 _MIN_ROW: Final = 16  # elements: in a mean of fewer there is as much as in their errors
+_MAX_SUMS: Final = 1 << 20  # of more, as of a table of short rows, there is no memory for the sums
 _MIN_WIDTH: Final = 256  # of rows whose columns NumPy adds: shorter ones are laid side by side
 
 
@@ -376,11 +377,12 @@ class RowSums:
     def __init__(self, shape: tuple[int, ...], size: int) -> None:
         row, column = (size // shape[0], size // math.prod(shape[:-1])) if len(shape) > 1 else (1, 1)
         #: Components of a row whose sum may be kept, and of one whose columns' may; 0 for none.
-        self._row = row if _MIN_ROW <= row < size else 0
-        self._column = column if row > 1 < column <= size // _MIN_ROW else 0
+        self._row = row if max(_MIN_ROW, -(-size // _MAX_SUMS)) <= row < size else 0
+        self._column = column if row > 1 < column <= min(size // _MIN_ROW, _MAX_SUMS) else 0
         self._size, self._width = size, self._column * -(-_MIN_WIDTH // max(self._column, 1))
         # Of errors, and of differences.
-        self._of_rows, self._of_columns = np.zeros((2, size // row)), np.zeros((2, self._width))
+        self._of_rows = np.zeros((2, size // self._row if self._row else 0))
+        self._of_columns = np.zeros((2, self._width))
 
     def add(self, start: int, missed: Array, d: Array) -> None:
         """Add errors and differences of the components from `start` on."""

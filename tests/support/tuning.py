@@ -70,6 +70,7 @@ TUNABLES: Final = {
     "difference_max_kept_bytes": "lccodec.inspect.difference._MAX_KEPT_BYTES",
     "pool_samples": "lccodec.policy.balanced._POOL_SAMPLES",
     "residual_max_kept_bytes": "lccodec.quantizers.residual._MAX_KEPT_BYTES",
+    "residual_max_sums": "lccodec.quantizers.residual._MAX_SUMS",
     "max_step_spreads": "lccodec.quantizers.uniform._MAX_STEP_SPREADS",
 }
 
