@@ -240,10 +240,13 @@ class Residual:
         if self.arrays == 1:
             self._shift = shifts[0]
             return
-        every = zip(shifts, self.sizes.tolist(), strict=True)
-        work = self.differences(0).dtype
-        added = [np.zeros(size, work) if shift is None else shift.part(0, size) for shift, size in every]
-        self._all = _sum(self.differences(0), np.concatenate(added))
+        moved = self.differences(0).copy()
+        with np.errstate(all="ignore"):
+            for shift, own in zip(shifts, np.split(moved, np.cumsum(self.sizes)[:-1]), strict=True):
+                if shift is not None:
+                    matrix = own.reshape(-1, shift.row)  # a view
+                    matrix += shift.numbers
+        self._all = moved
 
     def release(self, start: int, count: int = PIECE) -> None:
         """Drop the differences of pieces that are not needed any more; none take their room."""
@@ -350,6 +353,7 @@ class Shift:
 
 
 _MIN_ROW: Final = 16  # elements: in a mean of fewer there is as much as in their errors
+_MAX_SUMS: Final = 1 << 20  # of more, as of a table of short rows, there is no memory for the sums
 _MIN_WIDTH: Final = 256  # of rows whose columns NumPy adds: shorter ones are laid side by side
 
 
@@ -373,15 +377,16 @@ class RowSums:
     def __init__(self, shape: tuple[int, ...], size: int) -> None:
         row, column = (size // shape[0], size // math.prod(shape[:-1])) if len(shape) > 1 else (1, 1)
         #: Components of a row whose sum may be kept, and of one whose columns' may; 0 for none.
-        self._row = row if _MIN_ROW <= row < size else 0
-        self._column = column if row > 1 < column <= size // _MIN_ROW else 0
+        self._row = row if max(_MIN_ROW, -(-size // _MAX_SUMS)) <= row < size else 0
+        self._column = column if row > 1 < column <= min(size // _MIN_ROW, _MAX_SUMS) else 0
         self._size, self._width = size, self._column * -(-_MIN_WIDTH // max(self._column, 1))
         # Of errors, and of differences.
-        self._of_rows, self._of_columns = np.zeros((2, size // row)), np.zeros((2, self._width))
+        self._of_rows = np.zeros((2, size // self._row if self._row else 0))
+        self._of_columns = np.zeros((2, self._width))
 
     def add(self, start: int, missed: Array, d: Array) -> None:
         """Add errors and differences of the components from `start` on."""
-        work = np.promote_types(d.dtype, np.float32)
+        work = np.float32 if d.itemsize < 4 else d.dtype
         for numbers, rows, columns in zip((missed, d), self._of_rows, self._of_columns, strict=True):
             first = start // max(self._row, 1)
             for some in _cut(numbers, start, self._row):
@@ -398,15 +403,18 @@ class RowSums:
         ``None`` is returned where there is nothing to keep.
         """
         best, found = 0.0, None
-        columns = self._of_columns.reshape(2, -1, 1, max(self._column, 1)).sum(axis=1)
+        columns = self._of_columns[:, None]
+        if self._width > self._column:
+            columns = columns.reshape(2, -1, 1, self._column).sum(axis=1)
         by_rows = self._of_rows[:, :, None], self._row, self._row
         for sums, row, added in (by_rows, (columns, self._column, self._size // max(self._column, 1))):
             if row:
                 with np.errstate(all="ignore"):
                     missed, d = sums / added
-                    moved = added * float(np.square(d).mean())
+                    moved = added * float(np.add.reduce(np.square(d), axis=None)) / d.size
                 if moved > best:
-                    best, found = moved, Shift(np.clip(missed.astype(most.dtype), -most, most), row)
+                    numbers = np.minimum(np.maximum(missed.astype(most.dtype), -most), most)
+                    best, found = moved, Shift(numbers, row)
         return found
 
 
@@ -414,6 +422,8 @@ def _cut(numbers: Array, start: int, row: int) -> list[Array]:
     """Return the end of a row, whole rows, and the begin of a row: 2-D, of those that there are."""
     if not row:
         return []
+    if start % row == numbers.size % row == 0:
+        return [numbers.reshape(-1, row)]
     head = min(-start % row, numbers.size)
     stop = numbers.size - (numbers.size - head) % row
     cut = numbers[None, :head], numbers[head:stop].reshape(-1, row), numbers[None, stop:]

@@ -104,3 +104,15 @@ def test_means_of_rows_by_pieces(shape: tuple[int, ...], components: int, by: st
     expected = np.broadcast_to(np.clip(means, -0.2, 0.2), matrix.shape).ravel()
     found = [shift.part(start, min(piece, size - start)) for start in range(0, size, piece)]
     np.testing.assert_allclose(np.concatenate(found), expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("shape", [(4000, 20), (20, 4000)])
+def test_no_sums_of_very_many_rows(shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the few long ones may be kept; the others would take memory like the array."""
+    tune(monkeypatch, residual_max_sums=1000)
+    d = np.random.default_rng(0).standard_normal(80_000)
+    sums = RowSums(shape, d.size)
+    sums.add(0, d, d)
+    shift = sums.shift(np.float64(9))
+    assert shift is not None
+    assert shift.numbers.size == 20

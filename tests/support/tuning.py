@@ -75,6 +75,7 @@ TUNABLES: Final = {
     "pool_samples": "lccodec.policy.balanced._POOL_SAMPLES",
     "residual_max_kept_bytes": "lccodec.quantizers.residual._MAX_KEPT_BYTES",
     "prediction_sample": "lccodec.quantizers.lattice._SAMPLE",
+    "residual_max_sums": "lccodec.quantizers.residual._MAX_SUMS",
     "max_step_spreads": "lccodec.quantizers.uniform._MAX_STEP_SPREADS",
 }
 
