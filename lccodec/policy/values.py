@@ -333,11 +333,7 @@ _MEAN_CORRELATION: Final = 0.7  # of a mean of weights with the weight
 
 def mark_means(arrays: Sequence[Candidate]) -> None:
     """Take the role of a first moment from means of weights that only their names give it."""
-    by_name: dict[str, Candidate] = {}
-    for c in arrays:  # a name alone makes it a first moment, and names no optimizer
-        named = c.role == "first_moment" and c.why.endswith(BY_NAME) and c.kind.kind == "f"
-        if named and not any(meaning(part).optimizer for part in name_parts(c.name)):
-            by_name[c.name] = c
+    by_name = {c.name: c for c in arrays if _may_be_mean(c)}
     if not by_name:
         return
     by_name |= {c.name: c for c in arrays if c.role == "weight"}
@@ -350,6 +346,12 @@ def mark_means(arrays: Sequence[Candidate]) -> None:
                 like = float(np.corrcoef(_values(w, None), _values(c, None))[0, 1])
             if like > _MEAN_CORRELATION:
                 c.role, c.why = "other", UNNAMED
+
+
+def _may_be_mean(c: Candidate) -> bool:
+    """Return whether a name alone makes an array a first moment, and names no optimizer."""
+    named = c.role == "first_moment" and c.why.endswith(BY_NAME) and c.kind.kind == "f"
+    return named and not any(meaning(part).optimizer for part in name_parts(c.name))
 
 
 def mark_trained(arrays: Sequence[Candidate]) -> None:
