@@ -35,7 +35,6 @@ from ..policy.policy import Policy
 from ..policy.presets import resolve_policy
 from ..policy.record import EXACT_KEY, NewestMode, check_newest
 from ..policy.roles import Assignment, Role
-from ..quantizers.base import Quantizer
 from ..table import Overview, Shown
 from .behind import AllBehind, Change
 from .life.prune import Keep, KeepBehind, Pruning, check_keep, pin, pin_exact, prune, unpin
@@ -902,12 +901,8 @@ class Chain(Shown):
             check_lossy(chosen)
         other = type(self)(target.path, chosen, keyframe_every=every, newest="history", hindsight=size)
 
-        def save(*given: Any, again: Mapping[str, Quantizer], closes: bool, **named: Any) -> int:
-            other._writer.settings.again, other._writer.settings.closes = again, closes
-            size: int = other.save(*given, **named)
-            return size
-
         with other:
+            save = partial(other._writer.save, progress=False)
             found = code_anew(self._store, chosen, save, tell, settles=bool(size) and gains(chosen))
         return compared(self._store, target, found)
 

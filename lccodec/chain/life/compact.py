@@ -55,6 +55,7 @@ from ..read.replay import DecodedArray
 from ..read.survey import survey
 from ..save.encode import plan_manifest
 from ..save.plan import SavePlan, candidates, make_plan
+from ..save.writer import SaveRequest
 from ..store.claim import Claim
 from ..store.lineage import Ancestry
 from ..store.store import Store, WritableStore, checkpoint_name
@@ -303,11 +304,10 @@ def code_anew(
 ) -> dict[str, Guarantee]:
     """Save every state of a chain to another chain; return what holds of each array at every step.
 
-    `policy` is that of the other chain, and `save` its `Chain.save`, without an adapter. The
-    parameter `again` of that has quantizers of arrays that have lost something, by name; `closes`
-    says that no state follows. `tell` is told how many checkpoints are done, and how many there
-    are. `settles`: the other chain codes states again between two ends. Raises ``ArgumentError`` if
-    the policy has a finer bound than that which an array has lost.
+    `policy` is that of the other chain, and `save` its `Writer.save`, without an adapter. `tell` is
+    told how many checkpoints are done, and how many there are. `settles`: the other chain codes
+    states again between two ends. Raises ``ArgumentError`` if the policy has a finer bound than
+    that which an array has lost.
     """
     steps = store.steps()
     if not steps:
@@ -326,8 +326,8 @@ def code_anew(
         noted = {**old.manifest.metadata, **({EXACT_KEY: "true"} if is_exact else {})}
         coder = Record(policy).of_state(noted).policy
         again = coded_again(arrays, coder, old.manifest, found, settles=settles)
-        closes = done == len(steps)
-        save(old.step, state, noted, roles=known, following=following, again=again, closes=closes)
+        given = SaveRequest(state, noted, known, again=again, closes=done == len(steps))
+        save(old.step, given, following=following)
         following = None
         tell(done, len(steps))
     return found

@@ -129,7 +129,8 @@ class Snapshot:
     def state(self) -> SavedState:
         """Return what is saved, as a saver takes it."""
         known = {name: Assignment(role, why) for name, (role, why) in self.known.items()}
-        return SavedState(self.flat(), self.metadata, known, is_selection=self.is_selection)
+        told: dict[str, Any] = {"is_selection": self.is_selection, "first": self.first}
+        return SavedState(self.flat(), self.metadata, known, **told)
 
 
 class Staging:
@@ -332,7 +333,7 @@ class Leader:
         self._number = snapshot.number
         if snapshot.resumed:
             self._settings.restored()
-        self._settings.first, self._settings.judged = snapshot.first, snapshot.judged
+        self._settings.judged = snapshot.judged
         if snapshot.question == "save":
             tell = self._tell if snapshot.watched else no_progress
             return self._saver.save(snapshot.step, snapshot.state(), tell)

@@ -70,6 +70,12 @@ class SavedState:
     # Whether it has some arrays of a state, to be stored over the parent's
     # (:mod:`lccodec.chain.save.partial`).
     is_selection: bool = False
+    # Quantizers of the first keyframe by name, where it is known what follows.
+    first: Mapping[str, Quantizer] = field(default_factory=dict)
+    # Quantizers of arrays that have lost something already, by name; ``None`` but for a state of a
+    # finished run.
+    again: Mapping[str, Quantizer] | None = None
+    closes: bool = False  # whether no state follows
 
 
 #: How a save stores an array: without a reference, against the parent's array, or not at all.

@@ -185,7 +185,7 @@ class Saver:
                 raise LostParentError(f"only= adds to step {unfinished}, which is not in the history")
         record = self._settings.record
         save = self._prepare(listed, attempt.state, record, self._renewed)
-        self._settings.examine(save.plan, record)
+        self._settings.examine(save.plan, record, is_finished=save.state.again is not None)
         manifest = save.manifest(step)
         self._store.make()
         attempt.claim()
@@ -271,7 +271,7 @@ class Saver:
             is_needed=state.is_selection,
         )
         self._latest = latest or self._latest
-        base = self._groups.base(latest, record.policy, settings.closes)
+        base = self._groups.base(latest, record.policy, state.closes)
         state, base = over_parent(state, base, settings.every.keyframe)
         reference = base.reference
         parents = {} if reference is None else reference.arrays
@@ -292,10 +292,10 @@ class Saver:
             policy,
             None if base.is_keyframe or reference is None else reference.step,
             width=settings.width,
-            first=settings.first,
+            first=state.first,
             overrides={} if base.moved is None else end_quantizers(policy, compared, base.moved),
             renew=base.is_renewed,
-            again=settings.again or {},
+            again=state.again or {},
         )
         self._reference.check(plan)
         needed = needed_record(record, compared, state.known)

@@ -32,7 +32,6 @@ from ...policy.policy import Policy
 from ...policy.presets import POLICIES, resolve_policy
 from ...policy.record import NewestMode, Record, read_record
 from ...policy.roles import EXACT_BY_DEFAULT, Role, check_matches, check_roles
-from ...quantizers.base import Quantizer
 from ...table import printable
 from ..store.store import Store
 from .plan import SavePlan
@@ -192,12 +191,6 @@ class Settings:
         self._before: Record | None = None  # the recorded one, as the first save finds it
         self._shortfall_reported = False
         self._saves, self._resumed = 0, False
-        #: Quantizers of the first keyframe by name, where it is known what follows.
-        self.first: Mapping[str, Quantizer] = {}
-        #: Quantizers of arrays that have lost something already, by name; ``None`` but for states
-        #: of a finished run, and whether the next of those is the last.
-        self.again: Mapping[str, Quantizer] | None = None
-        self.closes = False
         #: Factor of the steps of weights, once a loss has judged them.
         self.judged: float | None = None
 
@@ -214,7 +207,7 @@ class Settings:
 
     def for_workers(self) -> dict[str, Any]:
         """Return what a worker is told with a save, as `Staging.snapshot` takes it."""
-        return {"resumed": self._resumed, "first": self.first, "judged": self.judged}
+        return {"resumed": self._resumed, "judged": self.judged}
 
     def moved(self, store: Store) -> None:
         """Take what is recorded from another store from now on."""
@@ -256,10 +249,13 @@ class Settings:
             policy = recorded.policy if policy is None else policy.widened(recorded.policy.width)
         return Record(policy, roles, newest=self._newest or recorded.newest)
 
-    def examine(self, plan: SavePlan, record: Record) -> None:
-        """Check the plan of a save: the first in full, later ones for a target that is missed."""
+    def examine(self, plan: SavePlan, record: Record, *, is_finished: bool) -> None:
+        """Check the plan of a save: the first in full, later ones for a target that is missed.
+
+        `is_finished`: whether the states are those of a finished run, which is coded again.
+        """
         if self._record is None:
-            self._check(plan, record)
+            self._check(plan, record, is_finished)
             if self._before is None or self._before.policy != record.policy:
                 self._tell_losses(plan, record.policy)
             if self._before and self._before.policy != record.policy:
@@ -293,12 +289,12 @@ class Settings:
             *(self._store.path, policy.name, lossy, total - lossy, why, advice),
         )
 
-    def _check(self, plan: SavePlan, record: Record) -> None:
+    def _check(self, plan: SavePlan, record: Record, is_finished: bool) -> None:
         """Refuse names and patterns that fit no array, and a policy that does not fit the roles.
 
         And groups of what loses nothing, or is not kept until its group is complete.
         """
-        if self.every.end and self.again is None:
+        if self.every.end and not is_finished:
             check_lossy(record.policy)
             if record.newest != "exact":
                 raise ArgumentError("hindsight= needs newest='exact': what is between is known only later")

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from ...container.tree import Adapter, Room, from_framework
 from ...errors import ArgumentError, ChainError, LccodecError, warn
 from ...parallel import cached_property, has_lock
 from ...policy.roles import Assignment, Role
+from ...quantizers.base import Quantizer
 from ..behind import Behind, Change
 from ..overview import Progress, telling_of_save
 from ..store.claim import Claim, Use
@@ -43,14 +44,18 @@ class SaveRequest:
     metadata: Mapping[str, Any] | None = None
     known: Mapping[str, Assignment | Role] | None = None
     only: Sequence[str] | None = None
+    # `first`, `again`, `closes`: as for `SavedState`.
+    first: Mapping[str, Quantizer] = field(default_factory=dict)
+    again: Mapping[str, Quantizer] | None = None
+    closes: bool = False
 
     def taken(self, adapter: Adapter | None, room: Room | None = None) -> SavedState:
         """Return what is saved with NumPy arrays, its metadata, and all known roles."""
         wanted = None if self.only is None else wanted_by(self.only)
         flat, strings, roles = from_framework(adapter, self.state, self.metadata, self.known, room, wanted)
-        if self.only is None:
-            return SavedState(flat, strings, roles)
-        return SavedState(select(flat, self.only), strings, roles, is_selection=True)
+        if self.only is not None:
+            return SavedState(select(flat, self.only), strings, roles, is_selection=True)
+        return SavedState(flat, strings, roles, first=self.first, again=self.again, closes=self.closes)
 
 
 class Writer:
@@ -91,26 +96,23 @@ class Writer:
         """Save a state; return the bytes of its file. See `Chain.save`."""
         with self.turn:
             self._begin(step, given)
+            background = self._own_background()
+            if following is not None and background is None and not self._store.checkpoints():
+                record = self.settings.record.of_state(given.metadata or {})
+                first = foresee((given.state, following), self._adapter, given.known, record)
+                given = replace(given, first=first)
+            if self._options.workers is None and background is None:  # by this thread, without a copy
+                state = given.taken(self._adapter)
+                with self._claim.around_save() as claim, telling_of_save(progress, warn) as tell:
+                    size = self._saver.save(step, state, tell, claim)
+                self._behind.after(Change((step,)))
+                return size
+            background = self._in_background()
+            job = self._submit(background, step, given, progress, raises=False)
             try:
-                background = self._own_background()
-                if following is not None and background is None and not self._store.checkpoints():
-                    states, record = (given.state, following), self.settings.record
-                    record = record.of_state(given.metadata or {})
-                    self.settings.first = foresee(states, self._adapter, given.known, record)
-                if self._options.workers is None and background is None:  # by this thread, without a copy
-                    state = given.taken(self._adapter)
-                    with self._claim.around_save() as claim, telling_of_save(progress, warn) as tell:
-                        size = self._saver.save(step, state, tell, claim)
-                    self._behind.after(Change((step,)))
-                    return size
-                background = self._in_background()
-                job = self._submit(background, step, given, progress, raises=False)
-                try:
-                    return (0 if job is None else job.value()) or 0
-                finally:
-                    background.give_warnings()
+                return (0 if job is None else job.value()) or 0
             finally:
-                self.settings.first = {}  # whatever became of this save
+                background.give_warnings()
 
     def save_async(  # what `Chain.save_async` is given
         self, step: int, given: SaveRequest, progress: Progress, when_busy: WhenBusy
@@ -208,7 +210,7 @@ class Writer:
         staging = Staging(arena)
         state = given.taken(self._adapter, staging)
         told = {**self.settings.for_workers(), **how}
-        told |= {"metadata": state.metadata, "is_selection": state.is_selection}
+        told |= {"metadata": state.metadata, "is_selection": state.is_selection, "first": state.first}
         return staging.snapshot(state.flat, step=step, known=state.known, **told)
 
     def _own_background(self) -> Background | None:
