@@ -33,7 +33,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add what `.ci/run` asks for after README's second command."""
     parser.addoption("--left-out", action="store_true", help="only what README's second command leaves out")
     parser.addoption("--further-of", type=int, default=1, help="of the further cases, only one of so many")
-    parser.addoption("--turn", type=int, default=0, help="which of them, and of the slow tests")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,8 +1,7 @@
 """What README's second command runs: of each test that has many cases, a few.
 
 A call of pytest that names a folder or a file runs all cases there, and ``-m ''`` runs all of all.
-With ``--further-of``, by which `.ci/run` keeps its time, the rest is thinned out in the same way;
-``--turn`` says which part is run, so that no test waits for ever.
+With ``--further-of``, by which `.ci/run` keeps its time, the rest is thinned out in the same way.
 The cases are drawn by a checksum of their names. So every process of pytest draws the same, a case
 that is added changes one at most, and an environment that has further cases draws no others of
 those that both have.
@@ -44,11 +43,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _thin_out(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out most further cases, all cases of a slow test but one, and every other slow test.
-
-    Each of them is run in some turn.
-    """
-    turn = config.option.turn
+    """Leave out most further cases, all cases of a slow test but one, and every other slow test."""
     slow: dict[tuple[pytest.Collector | None, str], list[pytest.Item]] = defaultdict(list)
     for item in items:
         if isinstance(item, pytest.Function) and item.get_closest_marker("slow"):
@@ -56,14 +51,12 @@ def _thin_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     gone = {
         item
         for item in items
-        if item.get_closest_marker("further") and (_place(item)[0] + turn) % config.option.further_of
+        if item.get_closest_marker("further") and _place(item)[0] % config.option.further_of
     }
     for each in slow.values():
-        share = _BENCHMARKS_OF if TESTS / "benchmarks" in each[0].path.parents else _SLOW_OF
-        drawn = sorted(each, key=_place)[turn // share % len(each)]
-        gone.update(each)
-        if (zlib.crc32(drawn.originalname.encode()) + turn) % share == 0:
-            gone.remove(drawn)
+        first, *rest = sorted(each, key=_place)
+        share = _BENCHMARKS_OF if TESTS / "benchmarks" in first.path.parents else _SLOW_OF
+        gone.update(each if zlib.crc32(first.originalname.encode()) % share else rest)
     if gone:
         config.hook.pytest_deselected(items=list(gone))
         items[:] = [item for item in items if item not in gone]
