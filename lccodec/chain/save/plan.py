@@ -219,10 +219,10 @@ _MIN_CHANGED: Final = 0.5
 #: Bytes of a small array that changed, below which it is not stored as a copy of an equal one.
 _MIN_CHANGED_BYTES: Final = 64
 
-#: The role of an array in a single file. Roles matter only for deltas.
 #: Lines of advice; more would hide what is said beside them.
 _MAX_ADVISED: Final = 8
 
+#: The role of an array in a single file. Roles matter only for deltas.
 _NO_ROLE: Final = Assignment("other", "in a single file")
 
 
