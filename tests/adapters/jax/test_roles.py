@@ -106,6 +106,7 @@ def test_a_mean_that_is_in_no_chain_is_no_moment(place: str) -> None:
     assert found["opt/0/mu/table"] == "first_moment"
 
 
+@pytest.mark.slow
 def test_a_mean_of_weights_beside_an_optimizer_is_exact(tmp_path: Path) -> None:
     """In a plain tuple, it looks as the mean of updates in a chain does: only values tell."""
     rng = np.random.default_rng(0)

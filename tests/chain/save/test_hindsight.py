@@ -587,6 +587,7 @@ def test_a_weight_that_shares_a_frame_with_others(tmp_path: Path) -> None:
         assert all(np.array_equal(restored[name], state[name]) for name in ("bias", "seen"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["exp_avg", "list"])
 def test_what_was_exact_when_it_was_saved_stays_exact(tmp_path: Path, place: str) -> None:
     """A mean of weights called a moment, and one that follows its weight at some steps only."""
