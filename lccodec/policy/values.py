@@ -56,8 +56,8 @@ those of one place are exact if they do not:
 - Of single letters: a mean of gradients changes from save to save by about its size, a parameter
   by little. So at the first save nobody knows, and all are exact.
 
-What has ``exp_avg_sq`` beside it is compared with the weights alone, and so is the state of
-``optax.ema``, which is a mean of updates in a chain, and of weights elsewhere.
+The state of ``optax.ema``, which is a mean of updates in a chain, and of weights elsewhere, is
+compared with the weights alone.
 
 **Trained weights of a partly frozen model.** An optimizer that was given the trained parameters
 alone, without names, keeps moments of so many arrays of a shape, and the model has more of that
@@ -344,7 +344,6 @@ def _rms(values: Array) -> float:
     return float(np.sqrt(np.square(values).mean()))
 
 
-_CLEAR: Final = {f"'exp_avg_sq'{BY_NAME}"}  # nothing else is called that
 _MOMENTS: Final = ("first_moment", "second_moment")
 _MEAN_CORRELATION: Final = 0.7  # of a mean of weights with the weight
 _LEAST_CHANGE: Final = 0.3  # of a mean of gradients between two saves, over its size
@@ -369,7 +368,7 @@ def mark_named(arrays: Sequence[Candidate]) -> None:
     with np.errstate(all="ignore"):
         means = {name for weight, name in pairs if _is_like(by_name[name], by_name[weight])}
         for moments in places.values():
-            typed = any(c.why == MEAN_OF_OPTAX or c.why in _CLEAR for _, c in moments)
+            typed = moments[0][1].why == MEAN_OF_OPTAX
             if any(c.name in means for _, c in moments) or not (typed or _may_be_moments(moments)):
                 for _, c in moments:
                     c.role, c.why = "other", NO_MOMENT
