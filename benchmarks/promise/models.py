@@ -365,3 +365,71 @@ class Adapted(nn.Module):
                     if isinstance(layer, nn.Linear):
                         setattr(part, name, cls(layer))
         return model
+
+
+class Scan(nn.Module):
+    """Text through two layers of linear recurrences, each with decays and gates of its own."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(CHARACTERS, width)
+        self.enter = nn.ModuleList(nn.Linear(width, 3 * width) for _ in range(2))
+        self.decays = nn.ParameterList(nn.Parameter(torch.linspace(-1, 4, width)) for _ in range(2))
+        self.leave = nn.ModuleList(nn.Linear(width, width) for _ in range(2))
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+        self.head = nn.Linear(width, CHARACTERS)
+
+    def forward(self, text: torch.Tensor) -> torch.Tensor:
+        """Return the logits of the next character at every position."""
+        x = self.embed(text)
+        for norm, enter, decay, leave in zip(self.norms, self.enter, self.decays, self.leave, strict=True):
+            told, opened, gate = enter(norm(x)).chunk(3, -1)
+            kept = torch.sigmoid(decay + opened)
+            state, states = torch.zeros_like(told[:, 0]), []
+            for now, keep in zip(told.unbind(1), kept.unbind(1), strict=True):
+                state = keep * state + (1 - keep) * now
+                states.append(state)
+            x = x + leave(torch.stack(states, 1) * functional.silu(gate))
+        return self.head(x)
+
+
+class Towers(nn.Module):
+    """Two perceptrons, for the upper and the lower half of an image, and a temperature."""
+
+    def __init__(self, width: int = 128) -> None:
+        super().__init__()
+        self.upper, self.lower = (
+            nn.Sequential(nn.Linear(392, width), nn.GELU(), nn.LayerNorm(width), nn.Linear(width, 32))
+            for _ in range(2)
+        )
+        self.temperature = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the loss of both halves finding each other."""
+        upper, lower = images.flatten(1).split(392, 1)
+        one, other = (
+            functional.normalize(self.upper(upper), dim=1),
+            functional.normalize(self.lower(lower), dim=1),
+        )
+        found, right = one @ other.T * self.temperature.exp(), torch.arange(len(images))
+        return (functional.cross_entropy(found, right) + functional.cross_entropy(found.T, right)) / 2
+
+
+class Scaled(nn.Module):
+    """Convolutions of standardized weights, in blocks that are scaled (Brock et al., 2021)."""
+
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(1, width, 5, stride=4, padding=2)
+        self.blocks = nn.ModuleList(nn.Conv2d(width, width, 3, padding=1) for _ in range(3))
+        self.gains = nn.ParameterList(nn.Parameter(torch.ones(width, 1, 1, 1)) for _ in range(3))
+        self.head = nn.Linear(width * 49, 10)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the logits of classes."""
+        x = self.stem(images)
+        for conv, gain in zip(self.blocks, self.gains, strict=True):
+            weight = conv.weight - conv.weight.mean((1, 2, 3), keepdim=True)
+            weight = gain * weight / (weight.square().sum((1, 2, 3), keepdim=True) + 1e-4).sqrt()
+            x = x + 0.3 * functional.conv2d(1.7 * functional.relu(x), weight, conv.bias, padding=1)
+        return self.head(functional.relu(x).flatten(1))

@@ -24,11 +24,12 @@ from . import table
 from .held_out import HELD_OUT
 from .kinds import KINDS, QUICK, Data, Kind
 from .later import LATER
+from .latest import LATEST
 from .restored import measure, outcomes
 from .unseen import UNSEEN
 
 POLICIES = ("balanced", "small", "lc-3")
-RUNS = KINDS | HELD_OUT | UNSEEN | LATER
+RUNS = KINDS | HELD_OUT | UNSEEN | LATER | LATEST
 BOUNDS = {"balanced": 0.25, "small": 0.5}  # intervals
 
 
