@@ -153,8 +153,9 @@ def _differing_loop(words: Array, old: Array, most: int) -> tuple[bool, Array, A
     for start in range(0, words.size, 8):
         first, last, differ = np.uint64(start), np.uint64(min(start + 8, words.size)), zero
         if start < whole:
-            for k in range(np.uint64(8)):
-                differ |= words[first + k] ^ old[first + k]
+            for k in range(8):
+                at = first + np.uint64(k)
+                differ |= words[at] ^ old[at]
         if differ != zero or start == whole:
             for place in range(first, last):
                 places[found], new[found], before[found] = place, words[place], old[place]
