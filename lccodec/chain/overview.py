@@ -372,9 +372,10 @@ def telling_of_save(progress: Progress, warned: Callable[[str], object]) -> Iter
 
 @contextmanager
 def telling_aside(progress: Progress, warned: Callable[[str], object]) -> Iterator[OnProgress]:
-    """Yield as `telling_of_save`, for a thread that others wait for: it needs no lock of theirs."""
-    if progress is False:
-        yield no_progress
+    """Yield as `telling_of_save`, for a thread that others wait for: a bar needs no lock of theirs."""
+    if progress is not True:
+        with telling_of_save(progress, warned) as tell:
+            yield tell
         return
     bar = ExitStack()
     tells: list[OnProgress] = []  # one, from the first call on

@@ -123,7 +123,7 @@ class Claim(ABC):
 
     def __del__(self) -> None:
         if getattr(self, "_taken", ()) and _changing is not None:  # which is gone at the end of a program
-            self.release()
+            self._release()  # not by a thread: none runs any more then
 
     def take(self, use: Use, *, make: bool = False) -> None:
         """Take the claim, if it is not held already, and begin a use of it.
