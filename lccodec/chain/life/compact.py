@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -43,7 +43,7 @@ from ...policy.hindsight import kept_between, promised, quantizer_again
 from ...policy.policy import Candidate, Policy
 from ...policy.presets import POLICIES
 from ...policy.record import EXACT_KEY, Record, read_record
-from ...policy.roles import Assignment
+from ...policy.roles import BY_NAME, Assignment
 from ...policy.values import mark_copies
 from ...quantizers.base import EXACT, Guarantee, Quantizer, guarantee_of
 from ..mend.protect import renew
@@ -59,6 +59,9 @@ from ..save.writer import SaveRequest
 from ..store.claim import Claim
 from ..store.lineage import Ancestry
 from ..store.store import Store, WritableStore, checkpoint_name
+
+#: What a name said was given, or asked of the values, when the checkpoint was saved.
+_BY_NAME_BEFORE: Final = f"{BY_NAME} when it was saved"
 
 
 @dataclass(frozen=True)
@@ -318,7 +321,11 @@ def code_anew(
         with open_known(store, list(steps)[1], held) as file:
             following = file.state(dtype="bits")
     for done, old in enumerate(_states(store, steps, held), 1):
-        known = {array.name: Assignment(array.role, array.why) for array in old.info.arrays}
+        # What a name says was asked of the values at its save, or given.
+        known = {
+            array.name: Assignment(array.role, array.why.replace(BY_NAME, _BY_NAME_BEFORE))
+            for array in old.info.arrays
+        }
         state = old.state()
         arrays = candidates(flatten(state), {}, {}, known)
         # It was asked for exactly: at its save, which the metadata say, or by a pin since.
