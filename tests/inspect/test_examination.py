@@ -309,8 +309,7 @@ def test_each_delta_is_decoded_once(tmp_path, decoded):
 
 
 def test_what_its_saves_measured_is_not_decoded(tmp_path, decoded):
-    policy = lccodec.Balanced(smallest=256)  # frames of large arrays alone
-    chain = save_run(tmp_path / "run", run_states(8), policy=policy, newest="history")
+    chain = save_run(tmp_path / "run", run_states(8), newest="history")
     run = only_run(chain.directory)
     few = decoded["frames"]
     again = only_run(chain.directory, against=chain.directory)  # for which all is decoded, twice
