@@ -20,19 +20,15 @@ What a layer is given mostly has one sign. So errors of one side in a row add up
 alike, and a score that is not trained feels them to the first order. Quantizers by `share` keep the
 sums of rows.
 
-Biases, gains and gates act on all examples alike. They take few bytes, so their steps are finer.
-
 A first moment is a step that the optimizer has yet to take. A run that resumes without it falls
 behind by what it would have coasted: about the square of the correlation of the last movement with
 the update that the moment stands for. That is half an interval where saves are some iterations
 apart, and next to nothing where an interval is many times as long as the memory of the moment. At a
 large rate weights swing, and a moment explains little of the movement; what is learned is still a
 part of the moment. So where an optimizer counts few iterations between two saves, its moments are
-kept as if they explained more. Where the rows of a layer differ in size, most elements of a moment
-lie in its zone, though their updates are as long as all others. So steps are narrower where a zone
-would take away more of what the updates gain. Some optimizers take the sign of a moment. There the
-movement follows the signs better than the sizes, and what is small, and would be in the zone, moves
-weights as far as all else.
+kept as if they explained more. Some optimizers take the sign of a moment. There the movement
+follows the signs better than the sizes, and what is small, and would be in the zone, moves weights
+as far as all else.
 
 A second moment sets the length of all updates to come. A run late in training, which lives at the
 edge of what its rate allows, loses half an interval of ten iterations by updates that are 3 % too
@@ -48,7 +44,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -60,7 +55,7 @@ from ..element_types import Array, stretches
 from ..errors import ArgumentError, check_bool, positive
 from ..frame.content import MAX_SHARED_COMPONENTS
 from ..quantizers.base import DEAD_ZONE, Quantizer
-from ..quantizers.grid import MAX_GAIN, lead
+from ..quantizers.grid import lead
 from ..quantizers.logarithmic import LogSteps, logarithms
 from ..quantizers.residual import difference, root_mean_square
 from ..quantizers.uniform import KeyframeSteps, UniformDeadzone, weighted
@@ -133,13 +128,6 @@ _MAX_MOMENT_RATIO: Final = 1.75
 #: Where few iterations lie between two saves, a moment counts at least as if its correlation were
 #: this over their number: it reaches about ten iterations, however little of the last it explains.
 _COASTED_ITERATIONS: Final = 7.6
-
-#: What a first moment may lose of what its updates gain, for a factor of 1 of its step. Of a normal
-#: distribution a zone takes as much as its square, so this is multiplied by that of the factor.
-_MOST_LOST: Final = 0.3
-_MOST_OVER_TYPICAL: Final = 1.5  # of what half of all elements lose at most
-_NARROWER: Final = (0.84, 0.71, 0.59, 0.5, 0.42, 0.35, 0.25)  # few factors, so that arrays share frames
-
 _COUNTERS: Final = frozenset(["step", "count", "iterations"])  # of optimizers: names of scalars
 
 #: Of a promise in intervals, first moments may cost this part. Without a promise, they cost this.
@@ -161,36 +149,31 @@ def moment_width(intervals: float) -> float:
     return math.sqrt(_SHARE_OF_PROMISE * intervals / _COST_BY_DEFAULT)
 
 
-class Update(NamedTuple):
-    """A first moment, and what is known of the update that it stands for; samples, float64."""
-
-    name: str  # of the moment
-    moved: Array  # by the weight, since the save before
-    moment: Array
-    update: Array
-    is_divided: bool  # by the root of a second moment
-    size: int  # all its components
-
-
-def find_updates(candidates: Sequence[Candidate], quantizers: Mapping[str, Quantizer]) -> list[Update]:
-    """Return the updates that first moments stand for.
+def correlations(candidates: Sequence[Candidate], quantizers: Mapping[str, Quantizer]) -> dict[str, float]:
+    """Return the correlation of each first moment's update with the movement of its weight.
 
     The movement is that of the originals since the save before. Elements that did not move are left
-    out: an update of a few rows leaves the moments of all others as they are.
+    out: an update of a few rows leaves the moments of all others as they are. Without a second
+    moment, the update is the moment or its sign, whichever the movement follows.
 
     Parameters
     ----------
     candidates
         All arrays of a delta.
     quantizers
-        Those of first moments, by name. A moment that is not lossy is left out, and so is one whose
-        weight did not move, or whose originals are not known.
+        Those of first moments, by name. A moment that is not lossy is left out.
+
+    Returns
+    -------
+    dict
+        By the name of the moment, -1 to 1; without moments whose weight did not move, or whose
+        originals are not known.
     """
     by_name = {c.name: c for c in candidates}
     roles = {c.name: c.role for c in candidates if c.why not in _APART}
     shapes = {c.name: c.shape for c in candidates}
     second = find_moments(roles, shapes, "second_moment")
-    found = []
+    found = {}
     for weight, moment in find_moments(roles, shapes, "first_moment").items():
         if moment not in quantizers or not quantizers[moment].lossy:
             continue
@@ -198,61 +181,19 @@ def find_updates(candidates: Sequence[Candidate], quantizers: Mapping[str, Quant
         if w.past is None or not (w.kind.is_float and m.kind.is_float) or w.bits.size != m.bits.size:
             continue
         d = difference(w.past.of(w.bits), w.past.bits, w.kind, ordered=False).astype(np.float64)
-        values = update = _values(m, w.past)
-        is_divided = v is not None and v.bits.size == m.bits.size and v.kind.is_float
-        if v is not None and is_divided:
-            update = values / (np.sqrt(np.maximum(_values(v, w.past), 0)) + _EPSILON)
+        update = _values(m, w.past)
+        if v is not None and v.bits.size == m.bits.size and v.kind.is_float:
+            update /= np.sqrt(np.maximum(_values(v, w.past), 0)) + _EPSILON
         known = np.isfinite(d) & np.isfinite(update) & (d != 0)
-        if np.count_nonzero(known) >= _MIN_MOVED:
-            found.append(Update(moment, d[known], values[known], update[known], is_divided, m.bits.size))
+        d, update = d[known], update[known]
+        product = math.sqrt(float(d @ d) * float(update @ update))
+        if d.size >= _MIN_MOVED and product > 0:
+            explained = [float(d @ update) / product]
+            if v is None:
+                signs = np.sign(update)
+                explained.append(float(d @ signs) / math.sqrt(float(d @ d) * float(signs @ signs)))
+            found[moment] = max(explained, key=abs)
     return found
-
-
-def correlation(found: Update) -> float | None:
-    """Return the correlation of an update with the movement: -1 to 1; ``None`` if it has none.
-
-    Without a second moment, the update is the moment or its sign, whichever the movement follows.
-    """
-    d, forms = found.moved, [found.update]
-    if not found.is_divided:
-        forms.append(np.sign(found.update))
-    products = [math.sqrt(float(d @ d) * float(form @ form)) for form in forms]
-    if not products[0] > 0:
-        return None
-    return max((float(d @ form) / product for form, product in zip(forms, products, strict=True)), key=abs)
-
-
-def lost_progress(found: Update, zone: float) -> float:
-    """Return which part of what the updates gain is lost with the moments in a zone, at most 1.
-
-    That is the part of the sum of moment times update, after the gain of the representatives.
-    `zone` is in root mean squares of the moment.
-    """
-    squares, progress = np.square(found.moment), found.moment * found.update
-    coded = squares >= zone**2 * squares.mean()
-    kept, whole = float(squares[coded].sum()), float(squares.sum())
-    told = float(progress.sum())
-    if not (kept > 0 and 0 < told < math.inf):
-        return 0.0
-    return 1 - min(whole / kept, MAX_GAIN) * float(progress[coded].sum()) / told
-
-
-def narrower(updates: Mapping[str, tuple[Update, float]], scales: Mapping[str, float]) -> dict[str, float]:
-    """Return factors of the steps of first moments that lose more by their zone than all others.
-
-    `updates` has each with its zone, in root mean squares, for a factor of 1; `scales` are the
-    factors that steps have already. Half of all elements lose what is typical, or less.
-    """
-    zones = {name: zone * scales[name] for name, (_, zone) in updates.items()}
-    losses = sorted((lost_progress(found, zones[name]), found.size) for name, (found, _) in updates.items())
-    counts = np.cumsum([count for _, count in losses])
-    typical = losses[int(np.searchsorted(counts, counts[-1] / 2))][0] if losses else 0.0
-    factors = {}
-    for name, (found, _) in updates.items():
-        most = max(_MOST_LOST * scales[name] ** 2, _MOST_OVER_TYPICAL * typical)
-        tried = (1.0, *_NARROWER)
-        factors[name] = next((f for f in tried if lost_progress(found, zones[name] * f) <= most), tried[-1])
-    return factors
 
 
 def iterations(candidates: Sequence[Candidate]) -> float:
@@ -278,8 +219,6 @@ _MAX_STEP_RATIO: Final = 4.0  # of an array's step to its step without regard to
 _MAX_SPREADS: Final = 1 / 4  # of a weight's step: in units of the spread of the array
 _NARROWEST: Final = 0.4  # step of second moments, over that of their role
 _MOMENT_MOVEMENTS: Final = 5.0  # in the step of their role: from there on, no harm is known
-FINE_STEP: Final = 0.4  # factor of the steps of the smallest weights
-_FINE_SHARE: Final = 0.005  # of all weights
 _ERRORS: Final = 3.75  # in a step of weights, of the errors that such steps lead to: a little more
 _LEAST_REACH: Final = 0.1  # of a first moment's sum of squares: outside its zone, so that a gain can help
 
@@ -314,15 +253,13 @@ class Part:
     spread: float  # of the values, in the same unit; infinite if it is not known
     lost: float  # root mean square error of the reference, in the same unit; 0 if it is not known
     widest: float  # factor of the step of a first moment, but for a target of bytes
-    fineness: float  # factor of the step: 1 or less
 
     @property
     def scale(self) -> float:
         """The factor of the step that balances it with the steps of other arrays."""
         if self.momentum and self.quantizer.absolute:
-            return round(moment_scale(self.momentum) * self.fineness, 2)
-        scale = min(max(1 / math.sqrt(self.harm), 1 / _MAX_STEP_RATIO), _MAX_STEP_RATIO)
-        return round(scale * self.fineness, 2)
+            return moment_scale(self.momentum)
+        return round(min(max(1 / math.sqrt(self.harm), 1 / _MAX_STEP_RATIO), _MAX_STEP_RATIO), 2)
 
     def limits(self, movements: tuple[float, float]) -> tuple[float, float]:
         """Return the least and the largest factor of a step, given those of a weight in movements.
@@ -367,21 +304,14 @@ def find_parts(policy: Policy, candidates: list[Candidate], waiting: Collection[
     """
     roles = {c.name: c.role for c in candidates if c.why not in _APART}
     shapes = {c.name: c.shape for c in candidates}
-    by_name = {c.name: c for c in candidates}
     moments = find_moments(roles, shapes, "second_moment")
-    firsts = {c.name: _coder(policy, c) for c in candidates if c.role == "first_moment"}
+    firsts = [c for c in candidates if c.role == "first_moment"]
     least = min(_COASTED_ITERATIONS / iterations(candidates), 1.0)
-    explained, updates = dict[str, float](), dict[str, tuple[Update, float]]()
-    for found in find_updates(candidates, firsts):
-        if (known := correlation(found)) is not None:
-            explained[found.name] = max(abs(known), least)
-            coder = firsts[found.name]
-            is_short = least > _TYPICAL_CORRELATION  # with longer intervals, a moment is worth less
-            if is_short and coder.absolute and (step := coder.bin_width(found.moment)):
-                updates[found.name] = found, coder.dead_zone * step / root_mean_square(found.moment)
-    weights = {name: by_name[name].bits.size for name, role in roles.items() if role == "weight"}
-    fineness = dict.fromkeys(fine_weights(weights), FINE_STEP)
-    fineness |= narrower(updates, {name: moment_scale(explained[name]) for name in updates})
+    explained = {
+        name: max(abs(correlation), least)
+        for name, correlation in correlations(candidates, {c.name: _coder(policy, c) for c in firsts}).items()
+    }
+    by_name = {c.name: c for c in candidates}
     pools: dict[object, list[_Sampled]] = {}
     small = [c.bits.size for c in candidates if c.bits.size <= MAX_SHARED_COMPONENTS]
     thin = max(sum(min(size, SAMPLE) for size in small) // _POOL_SAMPLES, 1)
@@ -404,7 +334,7 @@ def find_parts(policy: Policy, candidates: list[Candidate], waiting: Collection[
                 typical = float(np.mean(np.maximum(v, 0) ** 0.25)) ** 4
                 if typical > 0:
                     weighing[c.name] = moment.bits, moment.kind, typical
-        key = (quantizer, c.kind, fineness.get(c.name, 1.0)) if pooled else c.name
+        key = (quantizer, c.kind) if pooled else c.name
         unit, d = unit or 1.0, d[:: thin if pooled else 1]
         pools.setdefault(key, []).append(
             _Sampled(
@@ -432,30 +362,10 @@ def find_parts(policy: Policy, candidates: list[Candidate], waiting: Collection[
         parts.append(
             Part(
                 *(names, first.role, sum(sizes), d, quantizer, harm, momentum, moment_of),
-                *(moved, spread, lost, most, fineness.get(first.name, 1.0)),
+                *(moved, spread, lost, most),
             )
         )
     return parts
-
-
-def fine_weights(sizes: Mapping[str, int]) -> set[str]:
-    """Return the names of the smallest weights, which have finer steps than all others.
-
-    All together they are a small part of all weights. Arrays of one size are in or out. `sizes` are
-    those of the weights, by name.
-
-    Examples
-    --------
-    >>> sorted(fine_weights({"kernel": 90_000, "head": 900, "gate": 90, "bias": 10}))
-    ['bias', 'gate']
-    """
-    room, largest = _FINE_SHARE * sum(sizes.values()), 0
-    for size, count in sorted(Counter(sizes.values()).items()):
-        room -= size * count
-        if room < 0:
-            break
-        largest = size
-    return {name for name, size in sizes.items() if size <= largest}
 
 
 def _coder(policy: Policy, c: Candidate) -> Quantizer:
@@ -624,7 +534,7 @@ class Balanced(Policy):
     --------
     >>> print(Balanced(ratio=50))
     balanced, ratio=50
-      below 32 values           Lossless()
+      below 256 values          Lossless()
       weight                    UniformDeadzone(share=0.43)
       first_moment              UniformDeadzone(relative_step=2.8, absolute=True, dead_zone=0.39)
       second_moment             LogSteps()
@@ -636,7 +546,7 @@ class Balanced(Policy):
 
     name: str = "balanced"
     roles: Mapping[Role, Quantizer] = field(default_factory=lambda: dict(STEPS))
-    smallest: int = 32
+    smallest: int = 256
     keyframes: Literal["exact"] | Mapping[Role, Quantizer] = field(
         default_factory=lambda: dict(KEYFRAMES), kw_only=True
     )

@@ -33,7 +33,7 @@ Source: the measurements in ``spec/decisions/0017-hindsight.md``.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -45,7 +45,6 @@ from ..parallel import slices
 from ..quantizers.base import DEAD_ZONE, AsReference, Guarantee, Lossless, Quantizer, guarantee_of, spoiled
 from ..quantizers.logarithmic import LogSteps
 from ..quantizers.uniform import UniformDeadzone
-from .balanced import FINE_STEP, fine_weights
 from .centered import CenteredMean, CenteredSquare, centered
 from .declared import obeying
 from .policy import Candidate, Policy
@@ -98,7 +97,6 @@ def end_quantizers(
     """
     steps, finest = dict[str, float](), dict[object, float]()  # the least of weights of one form
     weights = [c for c in arrays if c.role == "weight" and _is_scalable(policy, c)]
-    fine = fine_weights({c.name: c.bits.size for c in arrays if c.role == "weight" and c.step is None})
     for c in sorted(weights, key=lambda c: c.step is not None):
         moved = [*movements.get(c.name, ()), _own_movement(c)]
         typical, form = _typical(moved), (c.kind, c.shape)
@@ -107,8 +105,7 @@ def end_quantizers(
             steps[c.name] = min(c.step, finest.get(form, c.step))
         elif typical > 0:
             length = moved[-1] if 0 < moved[-1] < _SLOWER * typical else typical
-            width = policy.width * (FINE_STEP if c.name in fine else 1.0)
-            steps[c.name] = _END_STEP * width * length
+            steps[c.name] = _END_STEP * policy.width * length
             finest[form] = min(length, finest.get(form, length))
     return {name: UniformDeadzone(step=step) for name, step in steps.items()}
 
@@ -161,7 +158,6 @@ def between_quantizers(
     movements: Mapping[str, Sequence[float]],
     number: int,
     before: Mapping[str, Array] = MappingProxyType({}),
-    fine: Collection[str] = frozenset(),
 ) -> dict[str, Quantizer | None]:
     """Return the quantizers of arrays between two ends, by name; ``None`` if the reference will do.
 
@@ -181,8 +177,6 @@ def between_quantizers(
         The intervals up to the step.
     before
         Components of first moments at the step before, by name.
-    fine
-        The names of weights that have finer steps than all others.
     """
     policy = centered(obeying(policy, arrays), arrays, alone=False)
     found: dict[str, Quantizer | None] = {}
@@ -204,8 +198,6 @@ def between_quantizers(
         else:
             length, most = _lengths(movements.get(c.name, ()), number)
             most *= min(policy.width, 1.0)  # a narrow valley that a loss has found
-            if c.name in fine:
-                length, most = FINE_STEP * length, FINE_STEP * most
             if c.role == "first_moment":
                 persists = _correlation(c, before.get(c.name)) >= _PERSISTENT
                 most = (_MOST_PERSISTENT_MOMENTS if persists else _MOST_MOMENTS) * distance(c, None)

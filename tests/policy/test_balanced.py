@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +15,8 @@ from lccodec.element_types import Array, components, element_type
 from lccodec.policy import balanced
 from lccodec.policy.balanced import (
     SAMPLE,
-    correlation,
+    correlations,
     entropy,
-    find_updates,
-    fine_weights,
     iterations,
     left,
     moment_scale,
@@ -408,7 +405,7 @@ def run_of_adam(interval: int, size: int = 2000, still: float = 0.0) -> list[Can
 
 @pytest.mark.parametrize("interval", [5, 20, 100])
 def test_a_moment_explains_less_of_a_longer_movement(interval: int) -> None:
-    found = correlation(*find_updates(run_of_adam(interval), CHOSEN))
+    (found,) = correlations(run_of_adam(interval), CHOSEN).values()
     # Of a sum of moments with a memory of 0.9: their covariance with the last over the spreads.
     lags = 0.9 ** np.abs(np.subtract.outer(np.arange(interval), np.arange(interval)))
     expected = lags[-1].sum() / np.sqrt(lags.sum())
@@ -424,32 +421,32 @@ def test_a_run_may_go_by_the_signs_of_its_moments() -> None:
             with_past("model/w", "weight", -1e-3 * update, np.zeros(2000, np.float32)),
             with_past(MOMENT, "first_moment", m, m),
         ]
-        found = correlation(*find_updates([*arrays, v] if with_v else arrays, CHOSEN))
+        (found,) = correlations([*arrays, v] if with_v else arrays, CHOSEN).values()
         assert found == pytest.approx(-expected, abs=0.02)
 
 
 def test_elements_that_did_not_move_say_nothing() -> None:
     """As of embeddings: a batch touches some rows, and the moments of all others stay."""
-    dense = correlation(*find_updates(run_of_adam(5, 4000), CHOSEN))
-    sparse = correlation(*find_updates(run_of_adam(5, 4000, still=0.8), CHOSEN))
+    (dense,) = correlations(run_of_adam(5, 4000), CHOSEN).values()
+    (sparse,) = correlations(run_of_adam(5, 4000, still=0.8), CHOSEN).values()
     assert sparse == pytest.approx(dense, abs=0.08)
 
 
 def test_nothing_is_said_of_a_weight_that_stays_or_is_new() -> None:
     w, m, v = run_of_adam(5)
     w.past = Past(1, w.bits)
-    assert not find_updates([w, m, v], CHOSEN)
+    assert correlations([w, m, v], CHOSEN) == {}
     w.past = None
-    assert not find_updates([w, m, v], CHOSEN)
+    assert correlations([w, m, v], CHOSEN) == {}
 
 
 def test_values_that_are_not_finite_are_left_out() -> None:
     w, m, v = run_of_adam(20)
-    clean = correlation(*find_updates([w, m, v], CHOSEN))
+    (clean,) = correlations([w, m, v], CHOSEN).values()
     broken = w.bits.view(np.float32).copy()
     broken[7], broken[8] = np.nan, np.inf
     w.bits = broken.view(np.uint32)
-    found = correlation(*find_updates([w, m, v], CHOSEN))
+    (found,) = correlations([w, m, v], CHOSEN).values()
     assert found == pytest.approx(clean, abs=0.01)
 
 
@@ -466,45 +463,6 @@ def test_a_policy_follows(interval: int, finer: bool) -> None:
     assert isinstance(quantizer, UniformDeadzone)
     assert quantizer.relative_step is not None
     assert (quantizer.relative_step < 2.8) is finer
-
-
-@pytest.mark.parametrize(("passed", "finer"), [(8, True), (20, False)])
-def test_a_zone_takes_no_rows_away(passed: int, finer: bool) -> None:
-    """Rows of small gradients have updates as long as all others: a second moment divides both."""
-    counts = np.array(500, np.int32), np.array(500 - passed, np.int32)
-    count = candidate("optimizer/count", counts[0], "other", before=counts[1])
-    steps = []
-    for size in (1.0, 0.02):
-        arrays = run_of_adam(passed, 5000)
-        sizes = np.where(np.arange(5000) < 500, 1.0, size)
-        for c, power in zip(arrays[1:], (1, 2), strict=True):
-            c.bits = (c.bits.view(np.float32) * sizes**power).astype(np.float32).view(np.uint32)
-        even = [replace(c, name=f"even/{c.name}") for c in run_of_adam(passed, 9000)]
-        settled = Balanced().settle([*even, *arrays, count])
-        quantizer = settled.choose(MOMENT, "first_moment", arrays[1].kind, 5000)
-        assert isinstance(quantizer, UniformDeadzone) and quantizer.relative_step is not None
-        steps.append(quantizer.relative_step)
-    assert (steps[1] < steps[0]) is finer
-
-
-def test_the_smallest_weights_have_finer_steps() -> None:
-    rng = np.random.default_rng(0)
-    sizes = {"kernel": 90_000, "gate": 300, "bias": 40}
-    arrays = []
-    for name, size in sizes.items():
-        before = rng.standard_normal(size).astype(np.float32)
-        moved = (before + 0.01 * rng.standard_normal(size)).astype(np.float32)
-        arrays.append(with_past(name, "weight", moved, before))
-    settled = Balanced().settle(arrays)
-    shares = {}
-    for c in arrays:
-        quantizer = settled.choose(c.name, c.role, c.kind, c.bits.size)
-        shares[c.name] = quantizer.bin_width(sample(c.bits, c.reference, c.kind, ordered=False)[0])
-    assert shares["gate"] is not None and shares["kernel"] is not None
-    assert shares["gate"] < 0.5 * shares["kernel"]
-    assert shares["bias"] is not None and shares["bias"] < 0.5 * shares["kernel"]
-    assert fine_weights(sizes) == {"gate", "bias"}
-    assert not fine_weights({"bias": 40}) and not fine_weights(dict.fromkeys("abcdef", 100))
 
 
 @pytest.mark.parametrize(
@@ -588,7 +546,7 @@ def test_a_target_of_bytes_or_error_has_no_such_limits() -> None:
 def test_what_a_loss_has_judged_moves_the_limits() -> None:
     moved = 0.01 * np.random.default_rng(0).normal(size=5_000)
     widths = [step_of(Balanced(intervals=0.25, width=width), moved) for width in (0.5, 1.0, 2.0)]
-    assert widths == pytest.approx([0.6, 1.2, 2.4], rel=0.4)
+    assert widths == pytest.approx([0.6, 1.2, 2.4], rel=0.3)
 
 
 @pytest.mark.parametrize(("lost", "wide"), [(0.2, False), (0.8, True)])

@@ -50,18 +50,6 @@ def test_ends_of_other_roles_and_policies_are_as_the_policy_says() -> None:
     assert end_quantizers(BALANCED, [small], moved) == {}
 
 
-def test_the_smallest_weights_are_kept_better() -> None:
-    """Ends and what lies between them: a bias acts on all examples alike."""
-    x, large = (RNG.standard_normal((2, size)).astype(np.float32) for size in (50, 20_000))
-    bias, kernel = candidate("b", x[0], "weight", "", x[1]), candidate("a", large[0], "weight", "", large[1])
-    moved = {"a": [1.0] * 8, "b": [1.0] * 8}
-    ends = end_quantizers(BALANCED, [kernel, bias], moved)
-    assert ends == {"a": UniformDeadzone(step=2.25), "b": UniformDeadzone(step=2.25 * 0.4)}
-    assert between_quantizers(BALANCED, [bias], moved, 4) == {"b": None}
-    fine = between_quantizers(BALANCED, [bias], moved, 4, fine={"b"})
-    assert fine == {"b": UniformDeadzone(step=2.25 * 0.4)}
-
-
 def test_what_a_walk_is_off_takes_nothing() -> None:
     x = noise(10)
     weight = array_of("weight", x, x + noise(1.5))

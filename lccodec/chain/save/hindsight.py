@@ -42,7 +42,6 @@ from ...container.system import storage_errors
 from ...element_types import Array, work
 from ...errors import LccodecError, reason_of, warn
 from ...parallel import cached_property, slices
-from ...policy.balanced import fine_weights
 from ...policy.centered import squares_of_means
 from ...policy.hindsight import between_quantizers, distance, gains, strays
 from ...policy.policy import Candidate, Policy
@@ -491,7 +490,6 @@ class HindsightGroup:
     def compare(self) -> Iterator[None]:
         """Find what each array loses, and keep what must be coded."""
         firsts = {name for name in self.known if self.known[name].role == "first_moment"}
-        fine = fine_weights({n: math.prod(a.shape) for n, a in self.known.items() if a.role == "weight"})
         for names in self._together():
             before = dict[str, Array]()
             for step, low, high, arrays in self._decoded(names):
@@ -502,7 +500,7 @@ class HindsightGroup:
                 copies = {name: step.link.copies[name] for name in names if name in step.link.copies}
                 own = (name for name in names if name not in copies)
                 found = [self._candidate(name, arrays[name], above[name]) for name in own]
-                chosen = between_quantizers(self.policy, found, self.movements, step.number, before, fine)
+                chosen = between_quantizers(self.policy, found, self.movements, step.number, before)
                 before = {c.name: c.bits.copy() for c in found if c.name in firsts}
                 for c in found:
                     if c.reference is not None and chosen.get(c.name, ...) is None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from lccodec import Balanced, Chain
+from lccodec import Chain
 from lccodec.chain.read.replay import DecodedArray
 from lccodec.chain.save.measurement import (
     NOTHING,
@@ -131,9 +131,9 @@ def test_of_a_network_that_learns(tmp_path: Path, policy: str, how: str) -> None
 
 
 def test_without_the_original_no_movement_is_known(tmp_path: Path) -> None:
-    states, policy = run_states(3), Balanced(smallest=256)
+    states = run_states(3)
     for step, state in enumerate(states):
-        with Chain(tmp_path, None if step else policy, newest="history") as chain:
+        with Chain(tmp_path, None if step else "balanced", newest="history") as chain:
             chain.save(step, state)
             found = chain.info(step).figures["weight"]  # one of its arrays is exact, and moved as known
             assert found.error > 0
