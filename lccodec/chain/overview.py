@@ -372,7 +372,7 @@ def telling_of_save(progress: Progress, warned: Callable[[str], object]) -> Iter
 
 @contextmanager
 def telling_aside(progress: Progress, warned: Callable[[str], object]) -> Iterator[OnProgress]:
-    """Yield as `telling_of_save`, for a thread that others wait for: a bar needs no lock of them."""
+    """Yield as `telling_of_save`, for a thread that others wait for: a bar waits for none."""
     if progress is not True:
         with telling_of_save(progress, warned) as tell:
             yield tell
