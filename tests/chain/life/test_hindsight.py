@@ -191,3 +191,11 @@ def test_a_rollback_within_a_group_makes_a_row_of_deltas(tmp_path: Path) -> None
         assert [new.info(step).parents for step in STEPS[1:7]] == [(step,) for step in STEPS[:6]]
         for step, state in before.items():
             assert_same(new.restore(step)["w"], state["w"])
+
+
+def test_roles_that_were_given_hold_when_a_chain_is_compacted(tmp_path: Path) -> None:
+    """Also for `m` and `v`, which at a first save are asked for their values."""
+    with saved(tmp_path / "run", STATES[:2]) as chain:
+        chain.compact("balanced", directory=tmp_path / "new")
+    first = Chain(tmp_path / "new").info(STEPS[0])
+    assert {array.name for array in first.arrays if array.lossy} == set(ROLES)
