@@ -131,8 +131,8 @@ _kept: Final = threading.local()
 
 
 @contextmanager
-def keeping_warnings(kept: deque[str] | None) -> Iterator[None]:
-    """Let what this thread warns of be added to `kept`, if any, for the caller that waits for it.
+def keeping_warnings(kept: deque[str]) -> Iterator[None]:
+    """Let what this thread warns of be added to `kept`, for the caller that waits for it.
 
     Who gives a warning may need a lock that the caller has: a signal handler can have interrupted
     it where it writes to its log.

@@ -381,7 +381,10 @@ def _named_place(c: Candidate) -> tuple[Path, Path] | None:
         entry = "ema"
     elif not c.why.endswith(BY_NAME) or any(meaning(part).optimizer for part in name_parts(c.name)):
         return None
-    depth = next(at for at, part in enumerate(path) if part == entry or part.endswith(f"_{entry}"))
+    places = (at for at, part in enumerate(path) if part == entry or part.endswith(f"_{entry}"))
+    depth = next(places, None)
+    if depth is None:  # as of an array that was called otherwise when it was saved
+        return None
     return path[:depth], (path[depth].removesuffix(entry), *path[depth + 1 :])
 
 

@@ -46,7 +46,6 @@ from ...policy.centered import squares_of_means
 from ...policy.hindsight import between_quantizers, distance, gains, strays
 from ...policy.policy import Candidate, Policy
 from ...policy.record import EXACT_KEY, read_record
-from ...policy.roles import ROLES
 from ...quantizers.base import Quantizer
 from ...workers.crew import Threads
 from ..read.checkpoint import open_name
@@ -379,7 +378,7 @@ def _open(
     movements = {name: [math.nan if each is None else each for each in row] for name, row in moved.items()}
     for index, name in enumerate(first.index_names):  # what was exact at a step is not lost later
         roles = [record.known.get(index) for record in records]
-        exact = [own == "other" or (own is None and roles[-1] in ROLES[:3]) for own in roles]
+        exact = [own == "other" or (own is None and roles[-1] not in (None, "other")) for own in roles]
         if any(
             own != roles[-1] and kept and x
             for own, kept, x in zip(roles, exact, movements[name], strict=False)

@@ -11,8 +11,9 @@ of the lock, which would otherwise stay after the writer's end.
 
 An interrupt leaves no use and no half of a lock behind: a use ends with whoever has it, and a lock
 is taken and released by a thread of its own (`lccodec.parallel.uninterrupted`). A lock that is held
-already is used without that thread. Lists of uses and of claims are replaced by others, and never
-changed, so that reading them needs no lock.
+already is used without that thread: a use is added by one call, which a handler that saves cannot
+split. Lists of claims are replaced by others, and never changed, so that reading them needs no
+lock.
 
 Source: SPEC 9 (LCC-CHN-05, LCC-CHN-11).
 """
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import itertools
 import os
 import platform
 import stat
@@ -119,7 +121,8 @@ class Claim(ABC):
     def __init__(self, place: str) -> None:
         self._place = place
         self._taken: list[Hold] = []  # more than one if the place was replaced by another
-        self._uses: Sequence[weakref.ref[Use]] = ()
+        self._uses: dict[int, weakref.ref[Use]] = {}  # by number; each is added or removed by one call
+        self._numbers = itertools.count()
 
     def __del__(self) -> None:
         if getattr(self, "_taken", ()) and _changing is not None:  # which is gone at the end of a program
@@ -140,12 +143,17 @@ class Claim(ABC):
                 if not self.is_held:
                     uninterrupted(self._take)
                 # First: of two that begin at once, each sees the other.
-                there = [each for each in self._uses if each() is not None]
-                self._uses = [*there, weakref.ref(use)]
+                for number, known in list(self._uses.items()):
+                    if known() is None:
+                        self._uses.pop(number, None)
+                number = next(self._numbers)
+                self._uses[number] = weakref.ref(use)
                 self._check_others()
                 return
             except HeldError as error:
-                self._uses = [each for each in self._uses if each() is not use]
+                for number, known in list(self._uses.items()):
+                    if known() is use:
+                        self._uses.pop(number, None)
                 if time.monotonic() - start > error.seconds:
                     raise ClaimedError(
                         f"{self._place}: {error} is saving to this chain, which has one writer at a time;"
@@ -157,7 +165,7 @@ class Claim(ABC):
     @property
     def is_used(self) -> bool:
         """Whether somebody of this process saves by it."""
-        uses = [each() for each in self._uses]
+        uses = [known() for known in list(self._uses.values())]
         return any(use is not None and use.lasts for use in uses)
 
     def release(self) -> None:

@@ -28,6 +28,7 @@ from lccodec.container.system import System
 
 from ...support.chains import HistoryChain
 from ...support.directories import entries
+from ...support.interrupts import interrupted
 from ...support.processes import children, is_running
 from ...support.systems import Faulty
 from ...support.tuning import tune
@@ -424,6 +425,21 @@ def test_the_end_of_a_program_removes_the_file(tmp_path: Path) -> None:
         assert (tmp_path / WRITER_NAME).exists()
         other.communicate("", timeout=60)
     assert not (tmp_path / WRITER_NAME).exists()
+
+
+def test_a_handler_that_takes_the_claim_keeps_its_use(tmp_path: Path) -> None:
+    """What it has interrupted takes the same claim, and may end before it."""
+    lock, first = DirectoryClaim(tmp_path), Use()
+    lock.take(first)  # by a thread; later ones need none
+    first.end()
+    for number in range(len(interrupted(lambda: lock.take(first)))):
+        use, other = Use(), Use()
+        interrupted(lambda use=use: lock.take(use), number, lambda other=other: lock.take(other))  # type: ignore[misc]
+        use.end()
+        assert lock.is_used, number
+        other.end()
+        assert not lock.is_used
+    lock.release()
 
 
 def test_a_file_that_another_removes_at_once(tmp_path: Path) -> None:
